@@ -1,0 +1,1 @@
+"""Pre-trained models in two halves."""

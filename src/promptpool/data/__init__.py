@@ -1,0 +1,1 @@
+"""Streams of examples and how they reach a model."""

@@ -1,0 +1,125 @@
+"""Scenarios: pure functions that make a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from promptpool.data.stream import Examples, Experience, Stream, concatenate, examples
+
+Arrays = tuple[npt.NDArray[np.uint8], npt.ArrayLike]
+
+
+def class_incremental(
+    train: Examples,
+    test: Examples,
+    class_names: Sequence[str],
+    *,
+    tasks: int,
+    seed: int | None = None,
+    class_order: Sequence[int] | None = None,
+) -> Stream:
+    """Disjoint classes per task, each task with its own test set.
+
+    Classes come in the order of their labels, in `class_order`, or in one permutation drawn from `seed`; the
+    order is kept in the stream. When `tasks` does not divide the classes, the first tasks get one class more.
+    """
+    count = len(class_names)
+    if not 1 <= tasks <= count:
+        raise ValueError(f"tasks = {tasks}: must lie between 1 and the number of classes, {count}")
+    if seed is not None and class_order is not None:
+        raise ValueError("give either a seed or a class_order, not both")
+    order = list(range(count)) if class_order is None else [int(c) for c in class_order]
+    if seed is not None:
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    if sorted(order) != list(range(count)):
+        raise ValueError(f"class_order must name each of the classes 0..{count - 1} once")
+    position = torch.empty(count, dtype=torch.long)
+    position[order] = torch.arange(count)
+    train, test = train.relabel(position), test.relabel(position)
+    groups = [tuple(group.tolist()) for group in torch.arange(count).tensor_split(tasks)]
+    return Stream(
+        tuple(Experience(t, _of_classes(train, group), group) for t, group in enumerate(groups)),
+        tuple(_of_classes(test, group) for group in groups),
+        tuple(class_names[label] for label in order),
+        tuple(order),
+        task_tests=True,
+    )
+
+
+def domain_incremental(domains: Sequence[Examples], test: Examples, class_names: Sequence[str]) -> Stream:
+    """The same classes in shifting domains, judged on one fixed test set."""
+    experiences = tuple(Experience(d, domain, domain.classes) for d, domain in enumerate(domains))
+    return Stream(experiences, (test,), tuple(class_names), tuple(range(len(class_names))))
+
+
+def gaussian_schedule(
+    train: Examples,
+    test: Examples,
+    class_names: Sequence[str],
+    *,
+    seed: int,
+    width: float = 3.0,
+    windows: int = 1,
+) -> Stream:
+    """Classes that come and go smoothly, with no boundary: the task-agnostic setting.
+
+    Each example of class c draws its arrival time from a Gaussian centred at c with deviation `width`, both in
+    units of the distance between the centres of neighbouring classes; the examples then arrive in that order.
+    One pass, each example exactly once, by construction. `windows` cuts the schedule into stretches after
+    which a record is taken; a learner is not told of them.
+    """
+    if width <= 0:
+        raise ValueError(f"width = {width}: must be above 0")
+    if not 1 <= windows <= len(train):
+        raise ValueError(f"windows = {windows}: must lie between 1 and the number of examples, {len(train)}")
+    noise = torch.randn(len(train), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    arrival = train.y + width * noise
+    parts = torch.argsort(arrival, stable=True).tensor_split(windows)
+    stretches = [train.select(part) for part in parts]
+    return Stream(
+        tuple(Experience(w, stretch, stretch.classes) for w, stretch in enumerate(stretches)),
+        (test,),
+        tuple(class_names),
+        tuple(range(len(class_names))),
+        boundaries=False,
+    )
+
+
+def joint(stream: Stream) -> Stream:
+    """All training data at once, as if nothing had come in turn: the upper bound."""
+    everything = concatenate([experience.train for experience in stream.experiences])
+    classes = tuple(sorted({label for experience in stream.experiences for label in experience.classes}))
+    return Stream((Experience(0, everything, classes),), stream.tests, stream.class_names, stream.class_order)
+
+
+def from_arrays(train: Sequence[Arrays], test: Sequence[Arrays]) -> Stream:
+    """A stream of one's own: a pair of inputs and labels per experience, and per test set.
+
+    Labels may be integers or strings; classes are numbered in the order in which they appear.
+    """
+    pairs = [*train, *test]
+    names = list(dict.fromkeys(label for _, labels in pairs for label in np.asarray(labels).tolist()))
+    number = {name: i for i, name in enumerate(names)}
+    sets = [examples(x, [number[label] for label in np.asarray(labels).tolist()]) for x, labels in pairs]
+    experiences = tuple(Experience(t, part, part.classes) for t, part in enumerate(sets[: len(train)]))
+    tests = tuple(sets[len(train) :])
+    matched = len(tests) == len(train) and all(
+        set(part.classes) <= set(experience.classes) for part, experience in zip(tests, experiences, strict=True)
+    )
+    names_as_text = tuple(str(name) for name in names)
+    return Stream(experiences, tests, names_as_text, tuple(range(len(names))), task_tests=matched)
+
+
+def _of_classes(part: Examples, classes: Sequence[int]) -> Examples:
+    return part.select(torch.isin(part.y, torch.tensor(classes)).nonzero().flatten())
+
+
+SCENARIOS = {
+    "class-incremental": class_incremental,
+    "domain-incremental": domain_incremental,
+    "gaussian-schedule": gaussian_schedule,
+}

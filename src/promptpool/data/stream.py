@@ -1,0 +1,194 @@
+"""A stream is data: experiences that arrive in turn, and the test sets that judge what was learned.
+
+What is particular here:
+- An example's id is made of its content: the hash of the array it lies in, plus its row. The same id therefore
+  always means the same input, in any stream and any process, and a cached feature is never somebody else's.
+- Labels are positions in `Stream.class_names`; scenarios number classes in the order in which they appear, so
+  a head grows at its end.
+- Inputs stay raw (uint8, channels first) until a view makes model input of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Examples on their way through a learner."""
+
+    x: Tensor  # raw inputs: uint8 [B, C, H, W]
+    y: Tensor  # labels: int64 [B]
+    ids: Tensor  # int64 [B]
+    fresh: bool = True  # the stream shows these examples for the first time
+    extra: dict[str, Tensor] = {}  # what a memory kept beside the examples
+
+    def to(self, device: torch.device) -> Batch:
+        extra = {name: value.to(device) for name, value in self.extra.items()}
+        return self._replace(x=self.x.to(device), y=self.y.to(device), ids=self.ids.to(device), extra=extra)
+
+
+class Rows(Protocol):
+    """Raw inputs by row number: a tensor, or a source that decodes when asked."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Some rows of a source, with labels and ids."""
+
+    source: Rows
+    rows: Tensor  # int64 [n]
+    y: Tensor  # int64 [n]
+    ids: Tensor  # int64 [n]
+
+    def __post_init__(self) -> None:
+        if not len(self.rows) == len(self.y) == len(self.ids):
+            raise ValueError(f"{len(self.rows)} rows, {len(self.y)} labels and {len(self.ids)} ids do not match")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, index: Tensor | slice) -> Examples:
+        """The examples at these positions, in this order."""
+        return replace(self, rows=self.rows[index], y=self.y[index], ids=self.ids[index])
+
+    def relabel(self, table: Tensor) -> Examples:
+        """The same examples with label y called table[y]."""
+        return replace(self, y=table[self.y])
+
+    def batch(self, index: Tensor | slice, fresh: bool = True) -> Batch:
+        return Batch(self.source[self.rows[index]], self.y[index], self.ids[index], fresh)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All examples once, in order."""
+        for begin in range(0, len(self), size):
+            yield self.batch(slice(begin, begin + size))
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        return tuple(self.y.unique().tolist())
+
+
+def examples(x: npt.NDArray[np.uint8] | Tensor, y: npt.ArrayLike | Tensor) -> Examples:
+    """Examples held in memory.
+
+    `x` is uint8: [n, H, W] grey, [n, H, W, C] as image libraries have it, or [n, C, H, W]; C is 1 or 3.
+    """
+    images = torch.as_tensor(x)
+    if images.dtype != torch.uint8:
+        raise ValueError(f"raw inputs are uint8 in 0..255, not {str(images.dtype).removeprefix('torch.')}")
+    if images.ndim == 3:
+        images = images.unsqueeze(1)
+    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = images.permute(0, 3, 1, 2)
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise ValueError(f"raw inputs are [n, H, W], [n, H, W, C] or [n, C, H, W] with C 1 or 3, not {[*x.shape]}")
+    images = images.contiguous()
+    labels = torch.as_tensor(np.asarray(y), dtype=torch.long)
+    if labels.shape != images.shape[:1]:
+        raise ValueError(f"{len(images)} inputs need as many labels in one dimension, not {[*labels.shape]}")
+    rows = torch.arange(len(images))
+    return Examples(images, rows, labels, _first_id(images) + rows)
+
+
+def concatenate(parts: Sequence[Examples]) -> Examples:
+    """Several sets of examples as one."""
+    if not parts:
+        raise ValueError("nothing to join: no examples were given")
+    if all(part.source is parts[0].source for part in parts):
+        source, offsets = parts[0].source, [0] * len(parts)
+    else:
+        source = Joined(tuple(part.source for part in parts))
+        offsets = source.offsets[:-1].tolist()
+    rows = torch.cat([part.rows + offset for part, offset in zip(parts, offsets, strict=True)])
+    return Examples(source, rows, torch.cat([part.y for part in parts]), torch.cat([part.ids for part in parts]))
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Several sources as one; their rows must have one shape."""
+
+    parts: tuple[Rows, ...]
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        return torch.tensor([0, *(len(part) for part in self.parts)]).cumsum(0)
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        owner = torch.searchsorted(self.offsets, index, right=True) - 1
+        found: Tensor | None = None
+        for part in owner.unique().tolist():
+            here = owner == part
+            rows = self.parts[part][index[here] - self.offsets[part]]
+            if found is None:
+                found = rows.new_empty(len(index), *rows.shape[1:])
+            if rows.shape[1:] != found.shape[1:]:
+                raise ValueError(f"examples of {[*rows.shape[1:]]} and {[*found.shape[1:]]} do not fit one batch")
+            found[here] = rows
+        return self.parts[0][index] if found is None else found
+
+
+@dataclass(frozen=True, eq=False)
+class Experience:
+    """One stretch of a stream: a task, a domain, or a window of a schedule."""
+
+    index: int
+    train: Examples
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Experiences in the order in which they arrive, and the test sets.
+
+    `boundaries` says whether a learner is told where one experience ends. Without boundaries the order of the
+    examples is the schedule itself: they are neither shuffled nor shown twice.
+    """
+
+    experiences: tuple[Experience, ...]
+    tests: tuple[Examples, ...]
+    class_names: tuple[str, ...]
+    class_order: tuple[int, ...] = ()  # class_order[k] is the source's label of our class k
+    boundaries: bool = True
+    task_tests: bool = field(default=False)  # test set i belongs to experience i
+
+    def __post_init__(self) -> None:
+        if not self.experiences or not self.tests:
+            raise ValueError("a stream has at least one experience and one test set")
+        for part in (*(experience.train for experience in self.experiences), *self.tests):
+            if len(part) == 0:
+                raise ValueError("every experience and every test set of a stream holds at least one example")
+            if not 0 <= int(part.y.min()) <= int(part.y.max()) < len(self.class_names):
+                raise ValueError(f"labels lie between 0 and {len(self.class_names) - 1}, one per class name")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that can change what is learned: ids (and so contents), labels, order, tests."""
+        digest = hashlib.sha256()
+        for part in (*(experience.train for experience in self.experiences), *self.tests):
+            digest.update(part.ids.numpy().tobytes())
+            digest.update(part.y.numpy().tobytes())
+            digest.update(b"|")
+        digest.update("\n".join((*self.class_names, str(self.boundaries))).encode())
+        return digest.hexdigest()
+
+
+def _first_id(images: Tensor) -> int:
+    digest = hashlib.sha256(str([*images.shape]).encode())
+    digest.update(memoryview(images.numpy()).cast("B") if images.numel() else b"")
+    return int.from_bytes(digest.digest()[:8], "big") >> 2  # leaves room below 2**63 for the row

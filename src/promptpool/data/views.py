@@ -1,0 +1,106 @@
+"""A view turns raw uint8 inputs into what a backbone reads.
+
+Every geometric change (resize, crop, flip) is one pair of small matrices per image, rows @ image @ columns:
+resampling with a triangle filter that widens when it shrinks, as image libraries do it. One product serves a
+whole batch, and images of any size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from promptpool import distributed
+
+Range = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of inputs in [0, 1], per channel
+
+RANGES: dict[str, Range] = {
+    "unit": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "symmetric": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """Resize to a square, and for training a random crop and flip; grey becomes RGB.
+
+    `crop` is the range of the crop's share of the image's area, or None for the whole image; its shape is drawn
+    between 3:4 and 4:3 (Szegedy et al., 2015). `values` is a name in RANGES or a mean and a deviation.
+    """
+
+    size: int
+    values: str | Range = "unit"
+    crop: tuple[float, float] | None = None
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size = {self.size}: must be at least 1")
+        if isinstance(self.values, str) and self.values not in RANGES:
+            raise ValueError(f"values = {self.values!r}: must be one of {', '.join(RANGES)} or a mean and a deviation")
+        if self.crop is not None and not 0 < self.crop[0] <= self.crop[1] <= 1:
+            raise ValueError(f"crop = {self.crop}: must be two shares of the area with 0 < least <= most <= 1")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether training and testing see the same."""
+        return self.crop is None and not self.flip
+
+    def plain(self, x: Tensor) -> Tensor:
+        """The view used for testing, and for queries: [B, 3, size, size]."""
+        whole = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64).expand(1, 4)
+        flipped = torch.zeros(1, dtype=torch.bool)
+        return self._scaled(resample(x, whole, flipped, self.size))
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """The view used for training, new at every call: [B, 3, size, size]."""
+        if self.fixed:
+            return self.plain(x)
+        draws = distributed.uniform(len(x), 5, generator).double()
+        boxes = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64).expand(len(x), 4)
+        if self.crop is not None:
+            boxes = _crops(draws[:, :4], self.crop, x.shape[-2] / x.shape[-1])
+        flipped = draws[:, 4] < 0.5 if self.flip else torch.zeros(len(x), dtype=torch.bool)
+        return self._scaled(resample(x, boxes, flipped, self.size))
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        mean, deviation = RANGES[self.values] if isinstance(self.values, str) else self.values
+        images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
+        shape = (1, -1, 1, 1)
+        return (images / 255 - images.new_tensor(mean).view(shape)) / images.new_tensor(deviation).view(shape)
+
+
+def resample(x: Tensor, boxes: Tensor, flipped: Tensor, size: int) -> Tensor:
+    """Each image's box at `size` x `size`, mirrored where told: float [B, C, size, size].
+
+    `boxes` holds top, left, height and width as shares of the image: [B, 4], or [1, 4] for one box for all.
+    """
+    rows = _weights(boxes[:, 0], boxes[:, 2], x.shape[-2], size)
+    columns = _weights(boxes[:, 1], boxes[:, 3], x.shape[-1], size)
+    columns = torch.where(flipped[:, None, None], columns.flip(1), columns)
+    rows, columns = rows.to(x.device), columns.to(x.device)
+    return rows[:, None] @ x.float() @ columns.transpose(1, 2)[:, None]
+
+
+def _weights(begin: Tensor, extent: Tensor, source: int, size: int) -> Tensor:
+    """How much source pixel s gives to target pixel t: [B, size, source], each row summing to 1."""
+    scale = extent * source / size  # [B] source pixels per target pixel
+    targets = torch.arange(size, dtype=torch.float64) + 0.5
+    centres = begin[:, None] * source + targets * scale[:, None]  # [B, size]
+    support = scale.clamp(min=1.0)[:, None, None]
+    offset = torch.arange(source, dtype=torch.float64) + 0.5 - centres[:, :, None]
+    weights = (1 - offset.abs() / support).clamp(min=0)
+    return (weights / weights.sum(dim=2, keepdim=True)).float()
+
+
+def _crops(draws: Tensor, area: tuple[float, float], tall: float) -> Tensor:
+    """Boxes with an area share in `area` and a shape between 3:4 and 4:3, placed evenly; `tall` is H / W."""
+    share = area[0] + draws[:, 0] * (area[1] - area[0])
+    shape = torch.exp((2 * draws[:, 1] - 1) * math.log(4 / 3))  # width over height, in pixels
+    height = (share / (shape * tall)).sqrt().clamp(max=1)
+    width = (share * shape * tall).sqrt().clamp(max=1)
+    return torch.stack([draws[:, 2] * (1 - height), draws[:, 3] * (1 - width), height, width], dim=1)

@@ -1,0 +1,78 @@
+"""What several processes must agree on; every function is the identity in a single process.
+
+`torchrun` starts one process per device. The processes hold the same learner, draw the same random numbers
+for the whole joined batch, and each works on its own stretch of it, so that any number of ranks ends with
+the parameters of one process.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def start() -> None:
+    """Join the other processes if `torchrun` started this one; otherwise do nothing."""
+    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def stop() -> None:
+    """Leave the group that `start` joined."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def share(total: int) -> slice:
+    """This rank's stretch of `total` things; stretches are in rank order and differ by at most one."""
+    return slice(rank() * total // world(), (rank() + 1) * total // world())
+
+
+def joined(count: int) -> slice:
+    """Where this rank's `count` rows lie among the rows of all ranks; `stop` of the last is their number."""
+    counts = gather(torch.tensor([count]))
+    before = int(counts[: rank()].sum())
+    return slice(before, before + count)
+
+
+def total(values: Tensor) -> Tensor:
+    """The sum over ranks."""
+    if world() == 1:
+        return values
+    summed = values.clone()
+    dist.all_reduce(summed)
+    return summed
+
+
+def gather(rows: Tensor) -> Tensor:
+    """The rows of every rank, in rank order; ranks may hold different numbers of them."""
+    if world() == 1:
+        return rows
+    counts = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(world())]
+    dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+    longest = int(max(int(count) for count in counts))
+    padded = torch.zeros(longest, *rows.shape[1:], dtype=rows.dtype, device=rows.device)
+    padded[: len(rows)] = rows
+    parts = [torch.zeros_like(padded) for _ in range(world())]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
+
+
+def uniform(count: int, columns: int, generator: torch.Generator) -> Tensor:
+    """Random numbers in [0, 1) for this rank's `count` rows: [count, columns].
+
+    Every rank draws for all rows and keeps its own, so the numbers do not depend on how rows are spread.
+    """
+    everyone = int(total(torch.tensor(count)))
+    return torch.rand(everyone, columns, generator=generator)[joined(count)]

@@ -1,0 +1,13 @@
+"""Pure loss functions, each with its equation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def only(logits: Tensor, classes: Tensor) -> Tensor:
+    """Logits with every class but `classes` at minus infinity: the softmax then sees those classes alone."""
+    hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    hidden[classes] = False
+    return logits.masked_fill(hidden, -torch.inf)
