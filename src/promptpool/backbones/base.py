@@ -24,6 +24,11 @@ class Backbone(nn.Module, ABC):
     def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:
         """f_r: tokens to the features of the first `rows` of them (all when None): [B, rows, D]."""
 
+    @property
+    @abstractmethod
+    def class_position(self) -> Tensor:
+        """The position embedding that `embed` added to the [class] token: [D]."""
+
     def features(self, x: Tensor) -> Tensor:
         """f(x)[0]: the [class] feature: [B, D]."""
         return self.encode(self.embed(x), rows=1)[:, 0]

@@ -74,7 +74,6 @@ class ViT(Backbone):
 
     @property
     def class_position(self) -> Tensor:
-        """The position embedding of the [class] token: [D]."""
         return self.pos_embed[0, 0]
 
 
