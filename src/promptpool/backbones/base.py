@@ -6,15 +6,27 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from promptpool.data.views import Range
 
-class Backbone(nn.Module, ABC):
-    """A pre-trained model whose input tokens can be reached.
 
-    `origin` says which file the weights came from (its SHA-256), or "random".
+class FeatureExtractor(nn.Module, ABC):
+    """A model that makes one vector of each input: all that a learner with a head on top needs.
+
+    `origin` says which file the weights came from (its SHA-256), or "random". `values` are the mean and deviation
+    the weights were trained with, when the file says so.
     """
 
     dim: int
     origin: str = "random"
+    values: Range | None = None
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """Model inputs to one vector each: [B, D]."""
+
+
+class Backbone(FeatureExtractor):
+    """A pre-trained model whose input tokens can be reached."""
 
     @abstractmethod
     def embed(self, x: Tensor) -> Tensor:

@@ -17,7 +17,11 @@ from promptpool.backbones.base import Backbone
 
 
 class ViT(Backbone):
-    """A ViT of any size. `layer_scale` adds the per-channel scales that DINOv2 checkpoints have."""
+    """A ViT of any size.
+
+    `layer_scale` adds the per-channel scales that DINOv2 checkpoints have, `distilled` the second token that
+    distilled DeiT checkpoints have, after [class].
+    """
 
     def __init__(
         self,
@@ -29,6 +33,7 @@ class ViT(Backbone):
         heads: int = 12,
         mlp_dim: int | None = None,
         layer_scale: bool = False,
+        distilled: bool = False,
         norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
@@ -41,10 +46,11 @@ class ViT(Backbone):
         self.image_size, self.patch_size = image_size, patch_size
         self.dim, self.depth, self.heads = dim, depth, heads
         self.mlp_dim = 4 * dim if mlp_dim is None else mlp_dim
-        self.layer_scale, self.norm_eps = layer_scale, norm_eps
+        self.layer_scale, self.distilled, self.norm_eps = layer_scale, distilled, norm_eps
         self.patch_embed = PatchEmbed(patch_size, dim)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
-        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + (image_size // patch_size) ** 2, dim))
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if distilled else None
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + distilled + (image_size // patch_size) ** 2, dim))
         blocks = [Block(dim, heads, self.mlp_dim, layer_scale, norm_eps) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
@@ -58,14 +64,16 @@ class ViT(Backbone):
                     nn.init.zeros_(module.bias)
         nn.init.trunc_normal_(self.pos_embed, std=0.02, generator=generator)
         nn.init.trunc_normal_(self.cls_token, std=0.02, generator=generator)
+        if self.dist_token is not None:
+            nn.init.trunc_normal_(self.dist_token, std=0.02, generator=generator)
         return self
 
     def embed(self, x: Tensor) -> Tensor:
         if x.shape[1:] != (3, self.image_size, self.image_size):
             raise ValueError(f"this ViT reads [B, 3, {self.image_size}, {self.image_size}], not {[*x.shape]}")
-        patches = self.patch_embed(x)  # [B, L - 1, D]
-        tokens = torch.cat([self.cls_token.expand(len(x), -1, -1), patches], dim=1)
-        return tokens + self.pos_embed
+        first = [self.cls_token] if self.dist_token is None else [self.cls_token, self.dist_token]
+        tokens = [token.expand(len(x), -1, -1) for token in first]
+        return torch.cat([*tokens, self.patch_embed(x)], dim=1) + self.pos_embed  # [B, L, D]
 
     def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:
         for block in self.blocks[:-1]:
@@ -122,7 +130,7 @@ class Attention(nn.Module):
         return self.proj(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, heads, L, D / heads]
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # [B, heads, L, D / heads]
 
 
 class MLP(nn.Module):

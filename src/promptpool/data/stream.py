@@ -11,9 +11,10 @@ What is particular here:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ class Batch(NamedTuple):
     y: Tensor  # labels: int64 [B]
     ids: Tensor  # int64 [B]
     fresh: bool = True  # the stream shows these examples for the first time
-    extra: dict[str, Tensor] = {}  # what a memory kept beside the examples
+    extra: Mapping[str, Tensor] = MappingProxyType({})  # what a memory kept beside the examples
 
     def to(self, device: torch.device) -> Batch:
         extra = {name: value.to(device) for name, value in self.extra.items()}
@@ -190,5 +191,5 @@ class Stream:
 
 def _first_id(images: Tensor) -> int:
     digest = hashlib.sha256(str([*images.shape]).encode())
-    digest.update(memoryview(images.numpy()).cast("B") if images.numel() else b"")
+    digest.update(images.numpy().data)
     return int.from_bytes(digest.digest()[:8], "big") >> 2  # leaves room below 2**63 for the row

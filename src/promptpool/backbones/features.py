@@ -1,0 +1,57 @@
+"""Frozen features, computed once.
+
+q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs
+read it. Ids are made of contents, so one store serves any number of streams; and every feature is computed in a
+batch of one fixed size, so it is the same to the bit whichever batch asked for it first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.data.stream import Batch
+from promptpool.data.views import View
+
+CHUNK = 32
+
+
+class FrozenFeatures:
+    """The features of every example met so far, by id."""
+
+    def __init__(self, backbone: FeatureExtractor, view: View) -> None:
+        self.backbone = backbone
+        self.view = view
+        self._slots: dict[int, int] = {}
+        self._table = torch.empty(0, backbone.dim)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """f(x)[0] of each example in the plain view: [B, D]."""
+        ids = batch.ids.tolist()
+        missing = list({identity: row for row, identity in enumerate(ids) if identity not in self._slots}.values())
+        if missing:
+            self._keep([ids[row] for row in missing], self.compute(batch.x[missing]))
+        return self._table[[self._slots[identity] for identity in ids]].to(batch.x.device)
+
+    @torch.no_grad()
+    def compute(self, x: Tensor) -> Tensor:
+        """The features of raw inputs, in batches of one size (the last filled up with its own first row)."""
+        computed = []
+        for chunk in x.split(CHUNK):
+            filler = chunk[:1].expand(CHUNK - len(chunk), *chunk.shape[1:])
+            inputs = self.view.plain(torch.cat([chunk, filler]))
+            computed.append(self.backbone.features(inputs)[: len(chunk)])
+        return torch.cat(computed)
+
+    def _keep(self, ids: list[int], features: Tensor) -> None:
+        needed = len(self._slots) + len(ids)
+        if needed > len(self._table):
+            larger = torch.empty(max(needed, 2 * len(self._table), 1024), self._table.shape[1])
+            larger[: len(self._slots)] = self._table[: len(self._slots)]
+            self._table = larger
+        self._table[len(self._slots) : needed] = features.cpu()
+        self._slots.update(zip(ids, range(len(self._slots), needed), strict=True))

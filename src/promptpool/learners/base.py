@@ -1,0 +1,189 @@
+"""What a learner is, and the simplest of them: sequential fine-tuning.
+
+    loss = CE(g(f(x)[0]), y) over the classes the loss may see
+
+With every class in the loss this is FT-seq of the L2P paper; with `train_backbone=False` FT-seq-frozen; and with
+`loss_classes="current"` as well the masked linear head. The upper bound is FT-seq on `joint(stream)`.
+
+Every keyword of a constructor is an attribute of the same name: `settings()` reads them back.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch, Examples, Experience, Stream
+from promptpool.data.views import View
+from promptpool.learners.head import Head
+from promptpool.losses import only
+from promptpool.optim import Descent
+
+LOSS_CLASSES = ("current", "seen", "all")
+
+
+class Learner(nn.Module):
+    """Sequential fine-tuning, and the base of every method.
+
+    A method overrides `loss`, and the two empty hooks `before` and `after` (no super() needed); seldom `step`
+    and `logits`. `remembers` names plain attributes that belong in a checkpoint: tensors, numbers, strings,
+    containers of them, memories. A learner that trains its backbone works on a copy of its own; a frozen
+    backbone is shared.
+    """
+
+    remembers: ClassVar[tuple[str, ...]] = ()
+    single_pass: ClassVar[bool] = False  # a second epoch would change nothing
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        loss_classes: str = "all",
+        head_start: str = "zeros",
+        train_backbone: bool = True,
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__()
+        if loss_classes not in LOSS_CLASSES:
+            raise ValueError(f"loss_classes = {loss_classes!r}: must be one of {', '.join(LOSS_CLASSES)}")
+        self.loss_classes, self.head_start = loss_classes, head_start
+        self.train_backbone, self.seed = train_backbone, seed
+        self.backbone = copy.deepcopy(backbone) if train_backbone else backbone
+        self.backbone.requires_grad_(train_backbone)
+        self.view = view
+        self.frozen = frozen or FrozenFeatures(self.backbone, view)
+        if self.frozen.view != view or (not train_backbone and self.frozen.backbone is not backbone):
+            raise ValueError("frozen features must be those of the learner's own backbone and view")
+        self.generator = torch.Generator().manual_seed(seed)
+        self.head = Head(backbone.dim, start=head_start, generator=self.generator)
+        self.current: tuple[int, ...] = ()
+        self.seen: tuple[int, ...] = ()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The equation, as a mean over the batch."""
+        return F.cross_entropy(self.visible(self.logits(batch)), batch.y)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """A score for each class of the head: [B, C]."""
+        return self.head(self.features(batch))  # type: ignore[no-any-return]
+
+    def before(self, experience: Experience) -> None:
+        """Called when an experience begins and the stream has boundaries."""
+
+    def after(self, experience: Experience) -> None:
+        """Called when an experience ends and the stream has boundaries."""
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        """Learn from one batch; returns the loss, or None where there is none."""
+        return descend(self.loss(batch))
+
+    def objection(self, stream: Stream) -> str | None:
+        """Why this learner is not defined on a stream, in one line; None where it is."""
+        if self.loss_classes == "current" and not stream.boundaries:
+            return (
+                "loss_classes = 'current' needs task boundaries, which this stream does not have: use 'seen' or 'all'"
+            )
+        return None
+
+    def facts(self, tests: Sequence[Examples]) -> dict[str, Any]:
+        """What else a record should hold; `tests` are this rank's part of the test sets."""
+        del tests
+        return {}
+
+    def meet(self, classes: Iterable[int]) -> None:
+        """Make room for these classes; they are the current ones from now on."""
+        self.current = tuple(sorted(set(classes)))
+        self.seen = tuple(sorted({*self.seen, *self.current}))
+        self.grow(max(self.seen) + 1)
+
+    def grow(self, classes: int) -> None:
+        """Give the head rows for classes 0 to `classes` - 1; rows it has stay as they are."""
+        self.head.grow(classes, self.generator)
+
+    def visible(self, logits: Tensor) -> Tensor:
+        """The logits with only the classes that the loss may see."""
+        if self.loss_classes == "all":
+            return logits
+        classes = self.current if self.loss_classes == "current" else self.seen
+        return only(logits, torch.tensor(classes))
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """What the backbone reads: the training view in training, the plain one otherwise."""
+        return self.view(batch.x, self.generator) if self.training else self.view.plain(batch.x)
+
+    def features(self, batch: Batch) -> Tensor:
+        """f(x)[0], read instead of computed where nothing can have changed it: [B, D]."""
+        if self.train_backbone:
+            return self.backbone.features(self.inputs(batch))
+        if self.view.fixed or not self.training:
+            return self.frozen(batch)
+        with torch.no_grad():
+            return self.backbone.features(self.inputs(batch))
+
+    def train(self, mode: bool = True) -> Learner:
+        super().train(mode)
+        self.backbone.train(mode and self.train_backbone)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    def settings(self) -> dict[str, Any]:
+        """The keywords that would build this learner again."""
+        signature = inspect.signature(type(self).__init__)
+        names = [name for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY and name != "frozen"]
+        return {name: getattr(self, name) for name in names}
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+
+    def state(self) -> dict[str, Any]:
+        """All that was learned and drawn; frozen weights are not part of it."""
+        weights = {
+            name: value
+            for name, value in self.state_dict().items()
+            if self.train_backbone or not name.startswith("backbone.")
+        }
+        kept = {name: _packed(getattr(self, name)) for name in self._kept()}
+        return {"weights": weights, "kept": kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the learner whose `state` this is."""
+        self.grow(len(state["weights"]["head.weight"]))
+        missing, unexpected = self.load_state_dict(state["weights"], strict=False)
+        missing = [name for name in missing if self.train_backbone or not name.startswith("backbone.")]
+        wrong = [*missing, *unexpected, *(set(self._kept()) ^ set(state["kept"]))]
+        if wrong:
+            raise ValueError(f"the state is of another learner: {', '.join(sorted(wrong))} do not match")
+        for name, value in state["kept"].items():
+            _unpack(self, name, value)
+
+    def _kept(self) -> tuple[str, ...]:
+        return ("current", "seen", "generator", *self.remembers)
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def _unpack(owner: Learner, name: str, value: Any) -> None:
+    present = getattr(owner, name)
+    if isinstance(present, torch.Generator):
+        present.set_state(value)
+    elif hasattr(present, "load_state_dict"):
+        present.load_state_dict(value)
+    else:
+        setattr(owner, name, value)

@@ -1,0 +1,37 @@
+"""A linear classifier that grows as classes appear."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+STARTS = ("zeros", "truncated-normal")
+
+
+class Head(nn.Module):
+    """g: features to one score per class; new rows start at zero or as a truncated normal of deviation 0.02."""
+
+    def __init__(self, dim: int, *, start: str = "zeros", classes: int = 0, generator: torch.Generator) -> None:
+        super().__init__()
+        if start not in STARTS:
+            raise ValueError(f"head_start = {start!r}: must be one of {', '.join(STARTS)}")
+        self.dim, self.start = dim, start
+        self.weight = nn.Parameter(torch.empty(0, dim))
+        self.bias = nn.Parameter(torch.empty(0))
+        self.grow(classes, generator)
+
+    def grow(self, classes: int, generator: torch.Generator) -> None:
+        """Rows for classes up to `classes`; the optimiser must be made anew afterwards."""
+        added = classes - len(self.bias)
+        if added <= 0:
+            return
+        rows = torch.zeros(added, self.dim)
+        if self.start == "truncated-normal":
+            nn.init.trunc_normal_(rows, std=0.02, generator=generator)
+        like = self.weight
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), rows.to(like)]), like.requires_grad)
+        self.bias = nn.Parameter(torch.cat([self.bias.detach(), torch.zeros(added).to(like)]), like.requires_grad)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight, self.bias)

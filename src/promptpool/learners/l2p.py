@@ -1,0 +1,170 @@
+"""Learning to Prompt (Wang et al., CVPR 2022), and with a memory its rehearsal version L2P-R.
+
+    x_e = f_e(x)
+    q = f_r(x_e)[0]                                       the frozen model's [class] feature
+    x_p = [P_s1; ...; P_sN; x_e]                          the N prompts whose keys are nearest to q, Eqs. 2 to 4
+    z = mean of the first N * L_p rows of f_r(x_p)
+    loss = CE(g(z), y) + pull * sum_i gamma(q, k_si)      mean over the batch, Eq. 5
+
+Only prompts, keys and head learn; keys learn from the second term alone. With `capacity` > 0 the loss is taken
+over the new images and as many replayed ones together.
+
+Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
+is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.backbones.base import Backbone
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch, Examples, Experience, Stream
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.memory import Memory, join
+from promptpool.optim import Descent
+from promptpool.prompts import Chosen, PromptPool
+
+ORDERS = ("prompts-first", "class-first")
+POSITIONS = ("none", "class")
+QUERY_VIEWS = ("same", "plain")
+
+
+class L2P(Learner):
+    """L2P; L2P-R when `capacity` is above 0.
+
+    `order` and `position` say where prompts stand among the tokens and which position embedding they get.
+    `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with
+    the unchanged image, whose feature is computed once.
+    """
+
+    remembers = ("memory",)
+    backbone: Backbone
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        view: View,
+        *,
+        pool_size: int = 10,
+        top_k: int = 5,
+        prompt_length: int = 5,
+        pull: float = 0.5,
+        start: tuple[float, float] = (0.0, 0.01),
+        key: str = "learned",
+        diversify: bool = False,
+        vote: int = 0,
+        order: str = "prompts-first",
+        position: str = "none",
+        query_view: str = "same",
+        capacity: int = 0,
+        policy: str = "balanced",
+        loss_classes: str = "current",
+        head_start: str = "zeros",
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            view,
+            loss_classes=loss_classes,
+            head_start=head_start,
+            train_backbone=False,
+            seed=seed,
+            frozen=frozen,
+        )
+        for name, value, allowed in (
+            ("order", order, ORDERS),
+            ("position", position, POSITIONS),
+            ("query_view", query_view, QUERY_VIEWS),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
+        if capacity and loss_classes == "current":
+            raise ValueError(
+                "loss_classes = 'current': replayed images are of earlier classes, use 'seen' or 'all' with a memory"
+            )
+        self.pool_size, self.top_k, self.prompt_length = pool_size, top_k, prompt_length
+        self.pull, self.start, self.key = pull, start, key
+        self.diversify, self.vote = diversify, vote
+        self.order, self.position, self.query_view = order, position, query_view
+        self.capacity, self.policy = capacity, policy
+        self.pool = PromptPool(
+            backbone.dim,
+            generator=self.generator,
+            pool_size=pool_size,
+            top_k=top_k,
+            prompt_length=prompt_length,
+            start=start,
+            key=key,
+            diversify=diversify,
+            vote=vote,
+        )
+        self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
+
+    def loss(self, batch: Batch) -> Tensor:
+        if self.memory:
+            batch = join(batch, self.memory.sample(len(batch.y)).to(batch.y.device))
+        features, chosen = self.prompted(batch)
+        return F.cross_entropy(self.visible(self.head(features)), batch.y) + self.pull * chosen.distance.mean()
+
+    def logits(self, batch: Batch) -> Tensor:
+        return self.head(self.prompted(batch)[0])  # type: ignore[no-any-return]
+
+    def prompted(self, batch: Batch) -> tuple[Tensor, Chosen]:
+        """f_r^avg(x_p), [B, D], and the prompts that made it."""
+        x = self.inputs(batch)
+        chosen = self.pool(self.query(batch, x))
+        tokens, prompts = self.backbone.embed(x), chosen.prompts  # [B, L, D], [B, N * L_p, D]
+        if self.position == "class":
+            prompts = prompts + self.backbone.class_position
+        ahead = 1 if self.order == "class-first" else 0
+        tokens = torch.cat([tokens[:, :ahead], prompts, tokens[:, ahead:]], dim=1)
+        rows = self.backbone.encode(tokens, rows=ahead + prompts.shape[1])
+        return rows[:, ahead:].mean(dim=1), chosen
+
+    def query(self, batch: Batch, x: Tensor) -> Tensor:
+        """q(x): [B, D]."""
+        if self.training and not self.view.fixed and self.query_view == "same":
+            with torch.no_grad():
+                return self.backbone.features(x)
+        return self.frozen(batch)
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        loss = descend(self.loss(batch))
+        if self.memory is not None and batch.fresh:
+            self.memory.add(batch)
+        return loss
+
+    def after(self, experience: Experience) -> None:
+        del experience
+        self.pool.end_task()
+
+    def objection(self, stream: Stream) -> str | None:
+        if self.diversify and not stream.boundaries:
+            return "diversify = True (Eq. 4) needs task boundaries, which this stream does not have"
+        return super().objection(stream)
+
+    @torch.no_grad()
+    def facts(self, tests: Sequence[Examples]) -> dict[str, Any]:
+        """How often each prompt was chosen, in training so far and on each test set, and who chose."""
+        keys = F.normalize(self.pool.keys, dim=-1)
+        chosen = torch.zeros(len(tests), self.pool_size, dtype=torch.long, device=self.device)
+        for i, test in enumerate(tests):
+            for batch in test.batches(1024):
+                gamma = 1 - F.normalize(self.frozen(batch.to(self.device)), dim=-1) @ keys.T
+                chosen[i] += torch.bincount(self.pool.choose(gamma).flatten(), minlength=self.pool_size)
+        chosen = distributed.total(chosen)
+        return {
+            "chosen_in_training": self.pool.counts.tolist(),
+            "chosen_in_tests": chosen.tolist(),
+            "prompts_in_use": int((chosen.sum(dim=0) > 0).sum()),
+            "vote": self.vote,
+        }

@@ -1,0 +1,74 @@
+"""Nearest class mean on frozen features (Mensink et al., 2013; Janson et al., 2022).
+
+    mu_c = mean of f(x)[0] over the examples of class c
+    y = the class whose mean is nearest to f(x)[0]: by cosine, or by Euclidean distance
+
+No parameter is trained. Means are exact sums in double precision, so the order of tasks changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.optim import Descent
+
+DISTANCES = ("cosine", "euclidean")
+
+
+class NearestMean(Learner):
+    """Nearest class mean; reads each example once."""
+
+    remembers = ("sums", "counts")
+    single_pass = True
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        distance: str = "cosine",
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(backbone, view, train_backbone=False, seed=seed, frozen=frozen)
+        if distance not in DISTANCES:
+            raise ValueError(f"distance = {distance!r}: must be one of {', '.join(DISTANCES)}")
+        self.distance = distance
+        self.head.requires_grad_(False)  # only counts classes here
+        self.sums = torch.zeros(0, backbone.dim, dtype=torch.float64)
+        self.counts = torch.zeros(0, dtype=torch.long)
+
+    def grow(self, classes: int) -> None:
+        super().grow(classes)
+        added = len(self.head.bias) - len(self.counts)
+        self.sums = torch.cat([self.sums, self.sums.new_zeros(added, self.sums.shape[1])])
+        self.counts = torch.cat([self.counts, self.counts.new_zeros(added)])
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        del descend
+        features, y = self.frozen(batch).double().cpu(), batch.y.cpu()
+        self.sums += distributed.total(torch.zeros_like(self.sums).index_add(0, y, features))
+        self.counts += distributed.total(torch.bincount(y, minlength=len(self.counts)))
+        return None
+
+    def logits(self, batch: Batch) -> Tensor:
+        means = (self.sums / self.counts.clamp(min=1)[:, None]).float().to(self.device)
+        features = self.frozen(batch)
+        if self.distance == "cosine":
+            return F.normalize(features, dim=-1) @ F.normalize(means, dim=-1).T
+        return -torch.cdist(features, means)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        if self.sums.shape != (len(self.head.bias), self.backbone.dim) or self.counts.shape != self.head.bias.shape:
+            raise ValueError("the state is of another learner: sums and counts do not match the head")

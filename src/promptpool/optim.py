@@ -1,0 +1,86 @@
+"""The one place where parameters move: zero, backward, average over ranks, clip, step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from promptpool import distributed
+
+OPTIMISERS = ("adam", "sgd")
+
+
+class Descent:
+    """Call it with a loss to take one step.
+
+    `weight` is this rank's part of the joined batch times the number of ranks; it makes the mean of the ranks'
+    gradients the gradient of the joined batch's mean loss, also where ranks hold different numbers of examples.
+    `measured` are parameters that do not move but count in the norm that is clipped, as the released L2P code
+    has it.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        optimiser: str = "adam",
+        learning_rate: float = 0.03,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float | None = 1.0,
+        measured: Iterable[nn.Parameter] = (),
+    ) -> None:
+        if optimiser not in OPTIMISERS:
+            raise ValueError(f"optimiser = {optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
+        self.parameters = list(parameters)
+        self.measured = list(measured)
+        for parameter in self.measured:
+            parameter.requires_grad_(True)
+        self.clip = clip
+        self.weight = 1.0
+        self.optimiser: torch.optim.Optimizer | None = None
+        if self.parameters and optimiser == "adam":
+            self.optimiser = torch.optim.Adam(self.parameters, lr=learning_rate, weight_decay=weight_decay)
+        elif self.parameters:
+            self.optimiser = torch.optim.SGD(
+                self.parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay
+            )
+
+    def __call__(self, loss: Tensor) -> Tensor:
+        if self.optimiser is None:
+            raise ValueError("a learner without trained parameters cannot descend")
+        everything = self.parameters + self.measured
+        for parameter in everything:
+            parameter.grad = None
+        (loss * self.weight).backward()
+        average_gradients(everything)
+        if self.clip is not None:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in everything if p.grad is not None])
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
+        self.optimiser.step()
+        for parameter in self.measured:
+            parameter.grad = None
+        return loss.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.optimiser is None else self.optimiser.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.optimiser is not None:
+            self.optimiser.load_state_dict(state)
+
+
+def average_gradients(parameters: list[nn.Parameter]) -> None:
+    """The mean over ranks of every gradient, in one exchange."""
+    if distributed.world() == 1:
+        return
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    mean = distributed.total(torch.cat([gradient.flatten() for gradient in gradients])) / distributed.world()
+    for gradient, part in zip(gradients, mean.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))

@@ -1,0 +1,106 @@
+"""The prompt pool: Eqs. 1 to 4 of "Learning to Prompt for Continual Learning" (Wang et al., CVPR 2022).
+
+    P = {P_1, ..., P_M}, each P_j of L_p tokens with a key k_j                              Eq. 1
+    x_p = [P_s1; ...; P_sN; x_e]                                                            Eq. 2
+    K_x = the N keys with the least gamma(q(x), k), gamma = 1 - cosine                      Eq. 3
+    K_x = the N keys with the least gamma(q(x), k) * h, in training, boundaries known       Eq. 4
+
+h is each prompt's share of the selections made before the present task, frozen until `end_task`. While it is
+all zero (the first task) every product ties and Eq. 3 chooses. Equal scores fall to the lower index.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from promptpool import distributed
+
+KEYS = ("learned", "mean")
+
+
+class Chosen(NamedTuple):
+    """What the pool gives each image."""
+
+    prompts: Tensor  # [B, N * L_p, D], nearest key first
+    distance: Tensor  # [B], the sum of gamma over the image's N keys
+    indices: Tensor  # [B, N]
+
+
+class PromptPool(nn.Module):
+    """M prompts with keys, of which each query gets the N nearest."""
+
+    counts: Tensor
+    frequency: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        generator: torch.Generator,
+        pool_size: int = 10,
+        top_k: int = 5,
+        prompt_length: int = 5,
+        start: tuple[float, float] = (0.0, 0.01),
+        key: str = "learned",
+        diversify: bool = False,
+        vote: int = 0,
+    ) -> None:
+        super().__init__()
+        check_pool(pool_size, top_k, prompt_length, start, key, vote)
+        self.top_k, self.diversify, self.vote = top_k, diversify, vote
+        self.prompts = nn.Parameter(torch.empty(pool_size, prompt_length, dim).uniform_(*start, generator=generator))
+        self.learned_keys: nn.Parameter | None = None
+        if key == "learned":
+            self.learned_keys = nn.Parameter(torch.empty(pool_size, dim).uniform_(*start, generator=generator))
+        self.register_buffer("counts", torch.zeros(pool_size, dtype=torch.long))  # selections in training so far
+        self.register_buffer("frequency", torch.zeros(pool_size))  # h, frozen within a task
+
+    @property
+    def keys(self) -> Tensor:
+        """The keys: [M, D]; without learned ones each is the mean of its prompt as it now is."""
+        return self.prompts.mean(dim=1) if self.learned_keys is None else self.learned_keys
+
+    def forward(self, query: Tensor) -> Chosen:
+        """Choose for each query [B, D]; training counts what was chosen."""
+        gamma = 1 - F.normalize(query, dim=-1) @ F.normalize(self.keys, dim=-1).T  # [B, M]
+        indices = self.choose(gamma.detach())  # the choice passes no gradient
+        if self.training:
+            self.counts += distributed.total(torch.bincount(indices.flatten(), minlength=len(self.counts)))
+        return Chosen(self.prompts[indices].flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)
+
+    def choose(self, gamma: Tensor) -> Tensor:
+        """The indices of the N prompts for each row of distances: [B, N]."""
+        diversified = self.training and self.diversify and bool(self.frequency.any())
+        score = gamma * self.frequency if diversified else gamma
+        indices = score.argsort(dim=1, stable=True)[:, : self.top_k]
+        if self.vote:
+            indices = torch.cat([self._majority(group) for group in indices.split(self.vote)])
+        return indices
+
+    def _majority(self, indices: Tensor) -> Tensor:
+        """One choice for a whole group of images: the N prompts that most of them chose."""
+        votes = torch.bincount(indices.flatten(), minlength=len(self.counts))
+        return votes.argsort(descending=True, stable=True)[: self.top_k].expand(len(indices), -1)
+
+    def end_task(self) -> None:
+        """Bring h up to date with the selections made so far."""
+        self.frequency.copy_(self.counts / self.counts.sum().clamp(min=1))
+
+
+def check_pool(pool_size: int, top_k: int, prompt_length: int, start: tuple[float, float], key: str, vote: int) -> None:
+    if pool_size < 1:
+        raise ValueError(f"pool_size = {pool_size}: must be at least 1")
+    if not 1 <= top_k <= pool_size:
+        raise ValueError(f"top_k = {top_k}: must lie between 1 and pool_size = {pool_size}")
+    if prompt_length < 1:
+        raise ValueError(f"prompt_length = {prompt_length}: must be at least 1")
+    if not start[0] < start[1]:
+        raise ValueError(f"start = {start}: must be two numbers, the lower first")
+    if key not in KEYS:
+        raise ValueError(f"key = {key!r}: must be one of {', '.join(KEYS)}")
+    if vote < 0:
+        raise ValueError(f"vote = {vote}: must be 0 (each image for itself) or the size of the voting group")

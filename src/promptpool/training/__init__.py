@@ -1,0 +1,1 @@
+"""How a learner goes through a stream."""

@@ -1,0 +1,158 @@
+"""Checkpoints: all of a session in one file, written whole or not at all.
+
+The file is a safetensors file. Tensors lie in it as they are, everything else as JSON in its header, so reading one
+runs no code, whoever wrote it. It also says which stream, plan, learner and backbone it belongs to, and is
+refused for any other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.data.stream import Stream
+from promptpool.errors import BadFileError
+from promptpool.learners.base import Learner
+from promptpool.training.loop import Plan, Session, Step
+from promptpool.training.record import Record
+
+FORMAT = "promptpool-checkpoint-1"
+
+
+def learn(
+    learner: Learner,
+    stream: Stream,
+    plan: Plan | None = None,
+    *,
+    checkpoint: Path | None = None,
+    seconds: float = 60.0,
+) -> Iterator[Record]:
+    """Go through the stream and yield a record after each experience.
+
+    With `checkpoint`, the file is written after each experience and at least every `seconds`; when it is already
+    there the session goes on from it, and the records of experiences already over come first. The caller so
+    gets the same records as if nothing had stopped it.
+    """
+    session = Session(learner, stream, plan or Plan())
+    if checkpoint is not None and checkpoint.exists():
+        load_checkpoint(checkpoint, session)
+    yield from tuple(session.records)
+    for step in kept(session, checkpoint, seconds=seconds):
+        if step.record is not None:
+            yield step.record
+
+
+def kept(session: Session, checkpoint: Path | None, *, seconds: float = 60.0) -> Iterator[Step]:
+    """The steps of a session, with a checkpoint written after each experience and at least every `seconds`."""
+    written = time.monotonic()
+    for step in session:
+        if checkpoint is not None and (step.record is not None or time.monotonic() - written >= seconds):
+            save_checkpoint(checkpoint, session)
+            written = time.monotonic()
+        yield step
+
+
+def save_checkpoint(path: Path, session: Session) -> None:
+    """Write all that is needed to go on from here."""
+    if distributed.rank() > 0:
+        return
+    state = {
+        "place": [session.experience, session.epoch, session.batch, session.step],
+        "losses": [session.loss_sum, session.loss_count],
+        "records": [record.to_json() for record in session.records],
+        "learner": session.learner.state(),
+        "descend": None if session.descend is None else session.descend.state_dict(),
+    }
+    tensors: dict[str, Tensor] = {}
+    header = {"format": FORMAT, "belongs": belongs(session), "state": _pack(state, tensors)}
+    write_whole(path, save(tensors, metadata={"promptpool": json.dumps(header)}))
+
+
+def load_checkpoint(path: Path, session: Session) -> None:
+    """Put a session where the file says; raises `BadFileError` and leaves it unusable where that fails."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("promptpool", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise BadFileError(f"{path}: not a checkpoint of ours ({error})") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise BadFileError(f"{path}: not a checkpoint of ours")
+    theirs, ours = header.get("belongs"), json.loads(json.dumps(belongs(session)))
+    if theirs != ours:
+        differing = [name for name in ours if not isinstance(theirs, dict) or theirs.get(name) != ours[name]]
+        raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}")
+    try:
+        state = _unpack(header["state"], tensors)
+        session.experience, session.epoch, session.batch, session.step = state["place"]
+        session.loss_sum, session.loss_count = state["losses"]
+        session.records = [Record.from_json(line) for line in state["records"]]
+        session.learner.restore(state["learner"])
+        if state["descend"] is not None:
+            session.descend = session.make_descent()
+            session.descend.load_state_dict(state["descend"])
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise BadFileError(f"{path}: damaged ({error})") from error
+
+
+def belongs(session: Session) -> dict[str, Any]:
+    """What a checkpoint is of; one of another run is refused."""
+    learner = session.learner
+    return {
+        "learner": [type(learner).__name__, learner.settings()],
+        "view": asdict(learner.view),
+        "backbone": learner.backbone.origin,
+        "stream": session.stream.fingerprint,
+        "plan": asdict(session.plan),
+    }
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, whenever the process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """A nested value as JSON, with its tensors put aside."""
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[key, _pack(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [_pack(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a checkpoint holds tensors, numbers, text and containers of them, not {type(value).__name__}")
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _unpack(item, tensors) for key, item in content}
+    if kind in ("list", "tuple"):
+        items = [_unpack(item, tensors) for item in content]
+        return items if kind == "list" else tuple(items)
+    raise ValueError(f"unknown kind {kind!r}")

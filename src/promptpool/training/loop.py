@@ -1,0 +1,195 @@
+"""The one training loop.
+
+    for record in learn(learner, stream, plan): ...
+
+A `Session` is the loop laid open: it yields after every step, when its state is whole, so that progress bars and
+checkpoints are ordinary code in the caller's `for`. Orders are drawn from the seed, the experience and the
+epoch alone, so a session that goes on after a kill shows the same batches as one never killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.data.stream import Experience, Stream
+from promptpool.learners.base import Learner
+from promptpool.optim import Descent
+from promptpool.training.evaluation import count_correct, my_part
+from promptpool.training.record import Record
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a learner is trained and tested; the defaults are the L2P paper's."""
+
+    epochs: int = 5
+    batch_size: int = 128
+    optimiser: str = "adam"
+    learning_rate: float = 0.03
+    momentum: float = 0.0  # of sgd
+    weight_decay: float = 0.0
+    clip: float | None = 1.0  # the largest norm of the gradient
+    clip_frozen: bool = False  # frozen weights count in that norm, as in the released L2P code
+    seed: int = 0  # of the order of examples
+    test_batch_size: int = 128
+    task_given: bool = False  # also test among each test set's own classes
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "test_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate = {self.learning_rate}: must be above 0")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip = {self.clip}: must be above 0, or None not to clip")
+
+
+class Step(NamedTuple):
+    """One step of a session; the last one of an experience brings its record."""
+
+    experience: int
+    epoch: int
+    step: int  # steps taken since the stream began
+    steps: int  # steps that the whole stream takes
+    loss: float | None
+    record: Record | None = None
+
+
+class Session:
+    """A learner on its way through a stream."""
+
+    def __init__(self, learner: Learner, stream: Stream, plan: Plan) -> None:
+        check(learner, stream, plan)
+        self.learner, self.stream, self.plan = learner, stream, plan
+        self.experience = self.epoch = self.batch = self.step = 0
+        self.loss_sum, self.loss_count = 0.0, 0
+        self.descend: Descent | None = None
+        self.records: list[Record] = []
+        if learner.loss_classes == "all" or not stream.boundaries:
+            learner.grow(len(stream.class_names))
+
+    @property
+    def epochs(self) -> int:
+        return 1 if self.learner.single_pass else self.plan.epochs
+
+    @property
+    def steps(self) -> int:
+        """How many steps the whole stream takes."""
+        sizes = (len(experience.train) for experience in self.stream.experiences)
+        return sum(-(-size // self.plan.batch_size) for size in sizes) * self.epochs
+
+    def __iter__(self) -> Iterator[Step]:
+        while self.experience < len(self.stream.experiences):
+            experience = self.stream.experiences[self.experience]
+            if self.descend is None:
+                self._begin(experience)
+            loss = None
+            while self.epoch < self.epochs:
+                batches = self._order(experience).split(self.plan.batch_size)
+                while self.batch < len(batches):
+                    loss = self._learn(experience, batches[self.batch])
+                    self.batch += 1
+                    self.step += 1
+                    if self.batch < len(batches) or self.epoch + 1 < self.epochs:
+                        yield Step(experience.index, self.epoch, self.step, self.steps, loss)
+                self.epoch, self.batch = self.epoch + 1, 0
+            record = self._end(experience)
+            yield Step(experience.index, self.epochs - 1, self.step, self.steps, loss, record)
+
+    def make_descent(self) -> Descent:
+        """An optimiser, new and without momentum, for what the learner now trains."""
+        plan, learner = self.plan, self.learner
+        trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+        return Descent(
+            trained,
+            optimiser=plan.optimiser,
+            learning_rate=plan.learning_rate,
+            momentum=plan.momentum,
+            weight_decay=plan.weight_decay,
+            clip=plan.clip,
+            measured=learner.backbone.parameters() if plan.clip_frozen and not learner.train_backbone else (),
+        )
+
+    def _begin(self, experience: Experience) -> None:
+        if self.stream.boundaries:
+            self.learner.meet(experience.classes)
+            self.learner.before(experience)
+        self.descend = self.make_descent()
+
+    def _learn(self, experience: Experience, index: Tensor) -> float | None:
+        """One step on this rank's part of the batch."""
+        if not self.stream.boundaries:
+            self.learner.meet({*self.learner.seen, *experience.train.y[index].tolist()})
+        mine = index[distributed.share(len(index))]
+        if self.descend is None:
+            raise RuntimeError("an experience must begin before it is learned")
+        self.descend.weight = len(mine) * distributed.world() / len(index)
+        self.learner.train()
+        batch = experience.train.batch(mine, fresh=self.epoch == 0).to(self.learner.device)
+        loss = self.learner.step(batch, self.descend)
+        if loss is None:
+            return None
+        if self.batch == 0:
+            self.loss_sum, self.loss_count = 0.0, 0
+        value = float(loss)
+        self.loss_sum, self.loss_count = self.loss_sum + value * len(mine), self.loss_count + len(mine)
+        return value
+
+    def _end(self, experience: Experience) -> Record:
+        if self.stream.boundaries:
+            self.learner.after(experience)
+            self.descend = None
+        record = self._record(experience)
+        self.records.append(record)
+        self.experience, self.epoch, self.batch = self.experience + 1, 0, 0
+        return record
+
+    def _record(self, experience: Experience) -> Record:
+        learner, tests = self.learner.eval(), self.stream.tests
+        known = [set(test.classes) <= set(learner.seen) or not self.stream.task_tests for test in tests]
+        counts = [
+            count_correct(learner, test, self.plan.test_batch_size) if ready else (None, None)
+            for test, ready in zip(tests, known, strict=True)
+        ]
+        losses = distributed.total(torch.tensor([self.loss_sum, self.loss_count], dtype=torch.float64))
+        return Record(
+            experience=experience.index,
+            step=self.step,
+            classes_seen=len(learner.seen),
+            loss=float(losses[0] / losses[1]) if losses[1] else None,
+            correct=tuple(without for without, _ in counts),
+            total=tuple(len(test) for test in tests),
+            correct_given_task=tuple(given for _, given in counts) if self.plan.task_given else None,
+            facts=learner.facts([my_part(test) for test, ready in zip(tests, known, strict=True) if ready]),
+        )
+
+    def _order(self, experience: Experience) -> Tensor:
+        """The examples of the present epoch in their order; without boundaries the stream's own."""
+        if not self.stream.boundaries:
+            return torch.arange(len(experience.train))
+        seed = np.random.SeedSequence([self.plan.seed, experience.index, self.epoch]).generate_state(1)
+        generator = torch.Generator().manual_seed(int(seed[0]))
+        return torch.randperm(len(experience.train), generator=generator)
+
+
+def check(learner: Learner, stream: Stream, plan: Plan) -> None:
+    """Refuse what cannot be meant, before anything runs."""
+    objection = learner.objection(stream)
+    if objection:
+        raise ValueError(objection)
+    if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
+        raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
+    for experience in stream.experiences:
+        last = (len(experience.train) - 1) % plan.batch_size + 1
+        if last < distributed.world():
+            raise ValueError(
+                f"batch_size = {plan.batch_size}: experience {experience.index} would end with a batch of {last} "
+                f"examples for {distributed.world()} ranks, choose another size"
+            )

@@ -1,0 +1,53 @@
+"""What is known when an experience ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from promptpool.metrics import Matrix
+
+
+@dataclass(frozen=True)
+class Record:
+    """Counts, not shares, so that nothing is lost; None where a test set's classes are still unknown."""
+
+    experience: int
+    step: int  # steps taken since the stream began
+    classes_seen: int
+    loss: float | None  # mean over the last epoch, None for a learner without a loss
+    correct: tuple[int | None, ...]
+    total: tuple[int, ...]
+    correct_given_task: tuple[int | None, ...] | None = None  # predicting among each test set's own classes
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> tuple[float | None, ...]:
+        return tuple(None if c is None else c / n for c, n in zip(self.correct, self.total, strict=True))
+
+    def to_json(self) -> str:
+        """One line; the same record always gives the same bytes."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, line: str) -> Record:
+        values = json.loads(line)
+        for name in ("correct", "total", "correct_given_task"):
+            values[name] = None if values[name] is None else tuple(values[name])
+        return cls(**values)
+
+
+def accuracy_matrix(records: Sequence[Record], *, task_given: bool = False) -> Matrix:
+    """R[t, i]: the accuracy on test set i after experience t, NaN where it was not measured."""
+    rows = []
+    for record in records:
+        correct = record.correct_given_task if task_given else record.correct
+        if correct is None:
+            raise ValueError("accuracy with the task given was not measured: set task_given in the plan")
+        pairs = zip(correct, record.total, strict=True)
+        rows.append([np.nan if right is None else right / total for right, total in pairs])
+    return np.array(rows, dtype=np.float64)

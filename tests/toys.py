@@ -1,0 +1,56 @@
+"""Small things to learn on: a stream of noisy patterns and a random ViT, seconds for a whole run."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from promptpool.backbones.vit import ViT
+from promptpool.data.scenarios import class_incremental, domain_incremental, gaussian_schedule
+from promptpool.data.stream import Examples, Stream, examples
+from promptpool.data.views import View
+from promptpool.learners import LEARNERS
+from promptpool.learners.base import Learner
+
+CLASSES = 6
+VIEW = View(8)
+# What a learner must be given on a stream this small.
+VALUES: dict[str, dict[str, object]] = {"l2p-r": {"capacity": 24}}
+
+
+def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
+    """Each class is one fixed 8x8 colour pattern under noise."""
+    patterns = np.random.default_rng(7).integers(0, 256, (classes, 3, 8, 8))
+    labels = np.repeat(np.arange(classes), per_class)
+    noise = np.random.default_rng(seed).normal(0, 25, (len(labels), 3, 8, 8))
+    return examples(np.clip(patterns[labels] + noise, 0, 255).astype(np.uint8), labels)
+
+
+def names(classes: int = CLASSES) -> list[str]:
+    return [f"pattern {c}" for c in range(classes)]
+
+
+def toy_stream(tasks: int = 3, per_class: int = 16) -> Stream:
+    return class_incremental(toy_examples(per_class, 1), toy_examples(7, 2), names(), tasks=tasks, seed=3)
+
+
+def toy_domains() -> Stream:
+    return domain_incremental([toy_examples(12, seed) for seed in (1, 4, 5)], toy_examples(7, 2), names())
+
+
+def toy_schedule() -> Stream:
+    return gaussian_schedule(toy_examples(20, 1), toy_examples(7, 2), names(), seed=0, width=0.7, windows=3)
+
+
+def toy_backbone(seed: int = 0, dim: int = 16) -> ViT:
+    generator = torch.Generator().manual_seed(seed)
+    vit = ViT(image_size=8, patch_size=4, dim=dim, depth=2, heads=2).start(generator)
+    with torch.no_grad():
+        for parameter in vit.parameters():
+            if parameter.ndim > 1:  # larger than a start for training, so that features differ by class
+                parameter.mul_(8)
+    return vit.eval()
+
+
+def toy_learner(name: str, *, seed: int = 0, **values: object) -> Learner:
+    return LEARNERS[name](toy_backbone(), VIEW, seed=seed, **{**VALUES.get(name, {}), **values})
