@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -11,11 +13,15 @@ from promptpool.data.stream import Examples, Stream, examples
 from promptpool.data.views import View
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
+from promptpool.training.loop import Plan
 
 CLASSES = 6
 VIEW = View(8)
+PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
+SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
 VALUES: dict[str, dict[str, object]] = {"l2p-r": {"capacity": 24}}
+PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
@@ -42,7 +48,7 @@ def toy_schedule() -> Stream:
     return gaussian_schedule(toy_examples(20, 1), toy_examples(7, 2), names(), seed=0, width=0.7, windows=3)
 
 
-def toy_backbone(seed: int = 0, dim: int = 16) -> ViT:
+def toy_backbone(seed: int = 0, dim: int = 32) -> ViT:
     generator = torch.Generator().manual_seed(seed)
     vit = ViT(image_size=8, patch_size=4, dim=dim, depth=2, heads=2).start(generator)
     with torch.no_grad():
@@ -54,3 +60,8 @@ def toy_backbone(seed: int = 0, dim: int = 16) -> ViT:
 
 def toy_learner(name: str, *, seed: int = 0, **values: object) -> Learner:
     return LEARNERS[name](toy_backbone(), VIEW, seed=seed, **{**VALUES.get(name, {}), **values})
+
+
+def toy_plan(name: str) -> Plan:
+    """Enough training for this learner to learn the toy stream."""
+    return PLANS.get(name, PLAN)

@@ -8,6 +8,8 @@ from torch import Tensor
 
 def only(logits: Tensor, classes: Tensor) -> Tensor:
     """Logits with every class but `classes` at minus infinity: the softmax then sees those classes alone."""
+    if len(classes) == 0:
+        raise ValueError("a softmax needs at least one class")
     hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     hidden[classes] = False
     return logits.masked_fill(hidden, -torch.inf)

@@ -110,8 +110,7 @@ def from_arrays(train: Sequence[Arrays], test: Sequence[Arrays]) -> Stream:
     matched = len(tests) == len(train) and all(
         set(part.classes) <= set(experience.classes) for part, experience in zip(tests, experiences, strict=True)
     )
-    names_as_text = tuple(str(name) for name in names)
-    return Stream(experiences, tests, names_as_text, tuple(range(len(names))), task_tests=matched)
+    return Stream(experiences, tests, tuple(str(name) for name in names), task_tests=matched)
 
 
 def _of_classes(part: Examples, classes: Sequence[int]) -> Examples:

@@ -3,16 +3,17 @@
 What is particular here:
 - An example's id is made of its content: the hash of the array it lies in, plus its row. The same id therefore
   always means the same input, in any stream and any process, and a cached feature is never somebody else's.
-- Labels are positions in `Stream.class_names`; scenarios number classes in the order in which they appear, so
-  a head grows at its end.
+- Labels are positions in `Stream.class_names`. Where classes come in turn they are numbered in the order in which
+  they appear, so a head grows at its end.
 - Inputs stay raw (uint8, channels first) until a view makes model input of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -67,6 +68,10 @@ class Examples:
 
     def relabel(self, table: Tensor) -> Examples:
         """The same examples with label y called table[y]."""
+        if len(self) and not 0 <= int(self.y.min()) <= int(self.y.max()) < len(table):
+            raise ValueError(
+                f"labels lie between 0 and {len(table) - 1}, not {int(self.y.min())} to {int(self.y.max())}"
+            )
         return replace(self, y=table[self.y])
 
     def batch(self, index: Tensor | slice, fresh: bool = True) -> Batch:
@@ -74,6 +79,8 @@ class Examples:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All examples once, in order."""
+        if size < 1:
+            raise ValueError(f"size = {size}: a batch holds at least one example")
         for begin in range(0, len(self), size):
             yield self.batch(slice(begin, begin + size))
 
@@ -87,7 +94,7 @@ def examples(x: npt.NDArray[np.uint8] | Tensor, y: npt.ArrayLike | Tensor) -> Ex
 
     `x` is uint8: [n, H, W] grey, [n, H, W, C] as image libraries have it, or [n, C, H, W]; C is 1 or 3.
     """
-    images = torch.as_tensor(x)
+    images = torch.from_numpy(_copied(x))
     if images.dtype != torch.uint8:
         raise ValueError(f"raw inputs are uint8 in 0..255, not {str(images.dtype).removeprefix('torch.')}")
     if images.ndim == 3:
@@ -97,7 +104,10 @@ def examples(x: npt.NDArray[np.uint8] | Tensor, y: npt.ArrayLike | Tensor) -> Ex
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"raw inputs are [n, H, W], [n, H, W, C] or [n, C, H, W] with C 1 or 3, not {[*x.shape]}")
     images = images.contiguous()
-    labels = torch.as_tensor(np.asarray(y), dtype=torch.long)
+    numbers = _copied(y)
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"labels are whole numbers, not {numbers.dtype}")
+    labels = torch.from_numpy(numbers.astype(np.int64))
     if labels.shape != images.shape[:1]:
         raise ValueError(f"{len(images)} inputs need as many labels in one dimension, not {[*labels.shape]}")
     rows = torch.arange(len(images))
@@ -164,13 +174,15 @@ class Stream:
     experiences: tuple[Experience, ...]
     tests: tuple[Examples, ...]
     class_names: tuple[str, ...]
-    class_order: tuple[int, ...] = ()  # class_order[k] is the source's label of our class k
+    class_order: tuple[int, ...] = ()  # class_order[k] is the source's label of our class k, where it has one
     boundaries: bool = True
-    task_tests: bool = field(default=False)  # test set i belongs to experience i
+    task_tests: bool = False  # test set i belongs to experience i
 
     def __post_init__(self) -> None:
         if not self.experiences or not self.tests:
             raise ValueError("a stream has at least one experience and one test set")
+        if self.task_tests and len(self.tests) != len(self.experiences):
+            raise ValueError(f"{len(self.experiences)} experiences need as many test sets, not {len(self.tests)}")
         for part in (*(experience.train for experience in self.experiences), *self.tests):
             if len(part) == 0:
                 raise ValueError("every experience and every test set of a stream holds at least one example")
@@ -184,8 +196,15 @@ class Stream:
         for part in (*(experience.train for experience in self.experiences), *self.tests):
             digest.update(part.ids.numpy().tobytes())
             digest.update(part.y.numpy().tobytes())
-            digest.update(b"|")
-        digest.update("\n".join((*self.class_names, str(self.boundaries))).encode())
+        shape = {
+            "classes": [experience.classes for experience in self.experiences],
+            "sizes": [len(experience.train) for experience in self.experiences],
+            "tests": [len(test) for test in self.tests],
+            "names": self.class_names,
+            "boundaries": self.boundaries,
+            "task_tests": self.task_tests,
+        }
+        digest.update(json.dumps(shape).encode())
         return digest.hexdigest()
 
 
@@ -193,3 +212,8 @@ def _first_id(images: Tensor) -> int:
     digest = hashlib.sha256(str([*images.shape]).encode())
     digest.update(images.numpy().data)
     return int.from_bytes(digest.digest()[:8], "big") >> 2  # leaves room below 2**63 for the row
+
+
+def _copied(values: npt.ArrayLike | Tensor) -> npt.NDArray[np.generic]:
+    """An array of our own: ids are made of the content, which must not change behind them."""
+    return np.array(values.numpy() if isinstance(values, Tensor) else values)

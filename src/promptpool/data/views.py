@@ -7,7 +7,6 @@ whole batch, and images of any size.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +41,12 @@ class View:
             raise ValueError(f"size = {self.size}: must be at least 1")
         if isinstance(self.values, str) and self.values not in RANGES:
             raise ValueError(f"values = {self.values!r}: must be one of {', '.join(RANGES)} or a mean and a deviation")
+        if not isinstance(self.values, str):
+            mean, deviation = self.values
+            if len(mean) != 3 or len(deviation) != 3 or min(deviation) <= 0:
+                raise ValueError(
+                    f"values = {self.values}: must be a mean and a deviation above 0 for each of 3 channels"
+                )
         if self.crop is not None and not 0 < self.crop[0] <= self.crop[1] <= 1:
             raise ValueError(f"crop = {self.crop}: must be two shares of the area with 0 < least <= most <= 1")
 
@@ -77,8 +82,10 @@ class View:
 def resample(x: Tensor, boxes: Tensor, flipped: Tensor, size: int) -> Tensor:
     """Each image's box at `size` x `size`, mirrored where told: float [B, C, size, size].
 
-    `boxes` holds top, left, height and width as shares of the image: [B, 4], or [1, 4] for one box for all.
+    As if the image were resized whole and then cut: pixels just outside a box count at its border. `boxes` holds top, left, height and width as shares of the image: [B, 4], or [1, 4] for one box for all.
     """
+    if x.dtype != torch.uint8:
+        raise ValueError(f"raw inputs are uint8 in 0..255, not {str(x.dtype).removeprefix('torch.')}")
     rows = _weights(boxes[:, 0], boxes[:, 2], x.shape[-2], size)
     columns = _weights(boxes[:, 1], boxes[:, 3], x.shape[-1], size)
     columns = torch.where(flipped[:, None, None], columns.flip(1), columns)
@@ -98,9 +105,15 @@ def _weights(begin: Tensor, extent: Tensor, source: int, size: int) -> Tensor:
 
 
 def _crops(draws: Tensor, area: tuple[float, float], tall: float) -> Tensor:
-    """Boxes with an area share in `area` and a shape between 3:4 and 4:3, placed evenly; `tall` is H / W."""
+    """Boxes placed evenly, with an area share in `area` and a shape between 3:4 and 4:3; `tall` is H / W.
+
+    The shape is drawn among those that fit; where the image is so long that none does, the box is smaller.
+    """
     share = area[0] + draws[:, 0] * (area[1] - area[0])
-    shape = torch.exp((2 * draws[:, 1] - 1) * math.log(4 / 3))  # width over height, in pixels
-    height = (share / (shape * tall)).sqrt().clamp(max=1)
-    width = (share * shape * tall).sqrt().clamp(max=1)
+    narrowest = (share / tall).clamp(3 / 4, 4 / 3).log()  # width over height, in pixels
+    widest = (1 / (share * tall)).clamp(3 / 4, 4 / 3).log()
+    shape = torch.lerp(narrowest, widest, draws[:, 1]).exp()
+    height, width = (share / (shape * tall)).sqrt(), (share * shape * tall).sqrt()
+    too_long = torch.maximum(height, width).clamp(min=1)
+    height, width = height / too_long, width / too_long
     return torch.stack([draws[:, 2] * (1 - height), draws[:, 3] * (1 - width), height, width], dim=1)

@@ -1,0 +1,178 @@
+"""What every learner must do; a new one is tested here by being in LEARNERS."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from toys import SHORT, VALUES, VIEW, toy_backbone, toy_domains, toy_learner, toy_plan, toy_schedule, toy_stream
+
+from promptpool.data.stream import Stream
+from promptpool.data.views import View
+from promptpool.learners import LEARNERS
+from promptpool.learners.base import Learner
+from promptpool.metrics import learning_accuracy
+from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint
+from promptpool.training.evaluation import count_correct, predict
+from promptpool.training.loop import Plan, Session
+from promptpool.training.record import Record, accuracy_matrix
+
+pytestmark = pytest.mark.parametrize("name", LEARNERS)
+
+
+def digest(module: nn.Module) -> str:
+    content = b"".join(value.numpy().tobytes() for value in module.state_dict().values())
+    return hashlib.sha256(content).hexdigest()
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in a nested value, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)
+
+
+def same_state(first: Learner, second: Learner) -> bool:
+    pairs = zip(tensors(first.state()), tensors(second.state()), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def lines(records: list[Record]) -> list[str]:
+    return [record.to_json() for record in records]
+
+
+def learned(name: str, stream: Stream, plan: Plan, **values: object) -> tuple[Learner, list[Record]]:
+    learner = toy_learner(name, **values)
+    return learner, list(learn(learner, stream, plan))
+
+
+def test_learns_each_task_when_it_is_new(name: str) -> None:
+    _, records = learned(name, toy_stream(), toy_plan(name))
+    assert learning_accuracy(accuracy_matrix(records)) > 0.8
+    assert learning_accuracy(accuracy_matrix(records, task_given=True)) > 0.9
+
+
+def test_one_seed_gives_one_result(name: str) -> None:
+    first, records = learned(name, toy_stream(), SHORT)
+    second, again = learned(name, toy_stream(), SHORT)
+    assert lines(records) == lines(again)
+    assert same_state(first, second)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 7, 8, 20])
+def test_resumed_equals_never_stopped(name: str, stop: int, tmp_path: Path) -> None:
+    undisturbed, expected = learned(name, toy_stream(), SHORT)
+    first = Session(toy_learner(name), toy_stream(), SHORT)
+    for count, _ in enumerate(first, start=1):
+        if count == stop:
+            break
+    save_checkpoint(tmp_path / "checkpoint", first)
+    resumed = toy_learner(name)
+    second = Session(resumed, toy_stream(), SHORT)
+    load_checkpoint(tmp_path / "checkpoint", second)
+    for _ in second:
+        pass
+    assert lines(second.records) == lines(expected)
+    assert same_state(undisturbed, resumed)
+
+
+def test_learns_through_a_random_view(name: str) -> None:
+    view = View(8, crop=(0.5, 1.0), flip=True)
+    learner = LEARNERS[name](toy_backbone(), view, **VALUES.get(name, {}))
+    records = list(learn(learner, toy_stream(), SHORT))
+    assert len(records) == 3
+
+
+def test_frozen_weights_stay_to_the_byte(name: str) -> None:
+    backbone = toy_backbone()
+    learner = LEARNERS[name](backbone, VIEW, **VALUES.get(name, {}))
+    before = digest(backbone)
+    list(learn(learner, toy_stream(), SHORT))
+    assert digest(backbone) == before, "a learner trains a copy of its own"
+    if not learner.train_backbone:
+        assert learner.backbone is backbone
+        assert all(parameter.grad is None for parameter in backbone.parameters())
+        assert not backbone.training
+
+
+def test_predictions_do_not_depend_on_batches_or_order(name: str) -> None:
+    learner, _ = learned(name, toy_stream(), SHORT)
+    test = toy_stream().tests[1]
+    whole = test.batch(slice(None))
+    expected = predict(learner, whole)
+    with torch.no_grad():
+        scores = learner.logits(whole)
+        shuffle = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(learner.logits(test.batch(shuffle)), scores[shuffle], rtol=1e-4, atol=1e-5)
+    for size in (1, 3):
+        parts = [predict(learner, batch) for batch in test.batches(size)]
+        assert torch.equal(torch.cat(parts), expected)
+    assert torch.equal(predict(learner, test.batch(shuffle)), expected[shuffle])
+
+
+def test_every_test_image_counts_once(name: str) -> None:
+    learner, records = learned(name, toy_stream(), SHORT)
+    for i, test in enumerate(toy_stream().tests):
+        right = sum(int(predict(learner, image)[0] == image.y[0]) for image in test.batches(1))
+        assert count_correct(learner, test, batch_size=5)[0] == right == records[-1].correct[i]
+        assert records[-1].total[i] == len(test) == 14
+
+
+def test_predicts_among_the_classes_seen(name: str) -> None:
+    stream = toy_stream()
+    learner = toy_learner(name)
+    session = Session(learner, stream, SHORT)
+    for step in session:
+        if step.record is not None:
+            break
+    for test in stream.tests:
+        assert set(predict(learner, test.batch(slice(None))).tolist()) <= set(stream.experiences[0].classes)
+    assert session.records[0].correct[1:] == (None, None)
+
+
+def test_a_task_given_at_test_is_predicted_among_its_classes(name: str) -> None:
+    learner, records = learned(name, toy_stream(), toy_plan(name))
+    test = toy_stream().tests[0]
+    given = predict(learner, test.batch(slice(None)), test.classes)
+    assert set(given.tolist()) <= set(test.classes)
+    assert records[-1].correct_given_task is not None
+    assert records[-1].correct_given_task[0] == int((given == test.y).sum())
+
+
+@pytest.mark.parametrize("make", [toy_domains, toy_schedule])
+def test_other_settings_are_learned_or_refused_with_a_reason(name: str, make: Any) -> None:
+    stream, learner = make(), toy_learner(name)
+    plan = Plan(epochs=1, batch_size=10, learning_rate=0.01)
+    reason = learner.objection(stream)
+    if reason is not None:
+        assert "\n" not in reason
+        with pytest.raises(ValueError, match="boundaries"):
+            list(learn(learner, stream, plan))
+        learner = toy_learner(name, loss_classes="seen")
+    records = list(learn(learner, stream, plan))
+    assert records[-1].correct[0] is not None
+    assert records[-1].total == (42,)
+    assert records[-1].classes_seen == 6
+
+
+def test_every_keyword_is_an_attribute(name: str) -> None:
+    learner = toy_learner(name)
+    again = type(learner)(toy_backbone(), VIEW, **learner.settings())
+    assert again.settings() == learner.settings()
+    assert repr(learner.seed) in repr(learner)
+
+
+def test_a_state_holds_no_frozen_weights(name: str) -> None:
+    learner, _ = learned(name, toy_stream(), SHORT)
+    frozen = [key for key in learner.state()["weights"] if key.startswith("backbone.")]
+    assert bool(frozen) == learner.train_backbone
