@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ VIEW = View(8)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
-VALUES: dict[str, dict[str, object]] = {"l2p-r": {"capacity": 24}}
+VALUES: dict[str, dict[str, Any]] = {"l2p-r": {"capacity": 24}}
 PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
 
 
@@ -58,10 +59,18 @@ def toy_backbone(seed: int = 0, dim: int = 32) -> ViT:
     return vit.eval()
 
 
-def toy_learner(name: str, *, seed: int = 0, **values: object) -> Learner:
-    return LEARNERS[name](toy_backbone(), VIEW, seed=seed, **{**VALUES.get(name, {}), **values})
+def toy_learner(name: str, **values: Any) -> Learner:
+    return LEARNERS[name](toy_backbone(), VIEW, **{**VALUES.get(name, {}), **values})
 
 
 def toy_plan(name: str) -> Plan:
     """Enough training for this learner to learn the toy stream."""
     return PLANS.get(name, PLAN)
+
+
+def toy_plan_for_ranks() -> Plan:
+    """Batches of odd size, so that ranks hold different numbers of examples.
+
+    Plain gradient descent, because Adam blows up the rounding of gradients that are zero but for rounding.
+    """
+    return Plan(epochs=2, batch_size=15, optimiser="sgd", learning_rate=0.1, test_batch_size=5)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from toys import SHORT, VALUES, VIEW, toy_backbone, toy_domains, toy_learner, toy_plan, toy_schedule, toy_stream
 
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
@@ -21,6 +20,7 @@ from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoi
 from promptpool.training.evaluation import count_correct, predict
 from promptpool.training.loop import Plan, Session
 from promptpool.training.record import Record, accuracy_matrix
+from toys import SHORT, VALUES, VIEW, toy_backbone, toy_domains, toy_learner, toy_plan, toy_schedule, toy_stream
 
 pytestmark = pytest.mark.parametrize("name", LEARNERS)
 
@@ -51,7 +51,7 @@ def lines(records: list[Record]) -> list[str]:
     return [record.to_json() for record in records]
 
 
-def learned(name: str, stream: Stream, plan: Plan, **values: object) -> tuple[Learner, list[Record]]:
+def learned(name: str, stream: Stream, plan: Plan, **values: Any) -> tuple[Learner, list[Record]]:
     learner = toy_learner(name, **values)
     return learner, list(learn(learner, stream, plan))
 

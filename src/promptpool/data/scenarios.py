@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,7 @@ def _of_classes(part: Examples, classes: Sequence[int]) -> Examples:
     return part.select(torch.isin(part.y, torch.tensor(classes)).nonzero().flatten())
 
 
-SCENARIOS = {
+SCENARIOS: dict[str, Callable[..., Stream]] = {
     "class-incremental": class_incremental,
     "domain-incremental": domain_incremental,
     "gaussian-schedule": gaussian_schedule,

@@ -82,7 +82,8 @@ class View:
 def resample(x: Tensor, boxes: Tensor, flipped: Tensor, size: int) -> Tensor:
     """Each image's box at `size` x `size`, mirrored where told: float [B, C, size, size].
 
-    As if the image were resized whole and then cut: pixels just outside a box count at its border. `boxes` holds top, left, height and width as shares of the image: [B, 4], or [1, 4] for one box for all.
+    As if the image were resized whole and then cut: pixels just outside a box count at its border. `boxes` holds
+    top, left, height and width as shares of the image: [B, 4], or [1, 4] for one box for all.
     """
     if x.dtype != torch.uint8:
         raise ValueError(f"raw inputs are uint8 in 0..255, not {str(x.dtype).removeprefix('torch.')}")

@@ -31,12 +31,12 @@ LOSS_CLASSES = ("current", "seen", "all")
 
 
 class Learner(nn.Module):
-    """Sequential fine-tuning, and the base of every method.
+    """Sequential fine-tuning, of the head and of the backbone unless that is frozen.
 
-    A method overrides `loss`, and the two empty hooks `before` and `after` (no super() needed); seldom `step`
-    and `logits`. `remembers` names plain attributes that belong in a checkpoint: tensors, numbers, strings,
-    containers of them, memories. A learner that trains its backbone works on a copy of its own; a frozen
-    backbone is shared.
+    The base of every method. A method overrides `loss`, and the two empty hooks `before` and `after` (no super()
+    needed); seldom `step` and `logits`. `remembers` names plain attributes that belong in a checkpoint: tensors,
+    numbers, strings, containers of them, memories. A learner that trains its backbone works on a copy of its own;
+    a frozen backbone is shared.
     """
 
     remembers: ClassVar[tuple[str, ...]] = ()

@@ -38,7 +38,7 @@ QUERY_VIEWS = ("same", "plain")
 
 
 class L2P(Learner):
-    """L2P; L2P-R when `capacity` is above 0.
+    """A pool of prompts for a frozen transformer; with a memory (`capacity` above 0) this is L2P-R.
 
     `order` and `position` say where prompts stand among the tokens and which position embedding they get.
     `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with

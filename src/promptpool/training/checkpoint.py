@@ -8,7 +8,6 @@ refused for any other.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.data.stream import Stream
 from promptpool.errors import BadFileError
+from promptpool.files import write_whole
 from promptpool.learners.base import Learner
 from promptpool.training.loop import Plan, Session, Step
 from promptpool.training.record import Record
@@ -103,7 +103,8 @@ def load_checkpoint(path: Path, session: Session) -> None:
             session.descend = session.make_descent()
             session.descend.load_state_dict(state["descend"])
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise BadFileError(f"{path}: damaged ({error})") from error
+        reason = " ".join(str(error).split())
+        raise BadFileError(f"{path}: damaged ({reason})") from error
 
 
 def belongs(session: Session) -> dict[str, Any]:
@@ -116,17 +117,6 @@ def belongs(session: Session) -> dict[str, Any]:
         "stream": session.stream.fingerprint,
         "plan": asdict(session.plan),
     }
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whenever the process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -138,9 +138,9 @@ class Session:
             return None
         if self.batch == 0:
             self.loss_sum, self.loss_count = 0.0, 0
-        value = float(loss)
-        self.loss_sum, self.loss_count = self.loss_sum + value * len(mine), self.loss_count + len(mine)
-        return value
+        summed = float(distributed.total(loss.double() * len(mine)))
+        self.loss_sum, self.loss_count = self.loss_sum + summed, self.loss_count + len(index)
+        return summed / len(index)
 
     def _end(self, experience: Experience) -> Record:
         if self.stream.boundaries:
@@ -158,12 +158,11 @@ class Session:
             count_correct(learner, test, self.plan.test_batch_size) if ready else (None, None)
             for test, ready in zip(tests, known, strict=True)
         ]
-        losses = distributed.total(torch.tensor([self.loss_sum, self.loss_count], dtype=torch.float64))
         return Record(
             experience=experience.index,
             step=self.step,
             classes_seen=len(learner.seen),
-            loss=float(losses[0] / losses[1]) if losses[1] else None,
+            loss=self.loss_sum / self.loss_count if self.loss_count else None,
             correct=tuple(without for without, _ in counts),
             total=tuple(len(test) for test in tests),
             correct_given_task=tuple(given for _, given in counts) if self.plan.task_given else None,

@@ -1,0 +1,153 @@
+"""What a checkpoint says of itself beside its tensors: safetensors metadata, or a Hugging Face folder's config.json.
+
+Sizes are only claims here. The tensors have the last word, and a claim that differs from them is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from promptpool.backbones.layouts import DINOV2, HUGGING_FACE, Layout
+from promptpool.data.views import Range
+from promptpool.errors import BadFileError
+
+Fields = dict[str, object]
+
+HUGGING_FACE_LAYOUTS = {"vit": HUGGING_FACE, "deit": HUGGING_FACE, "dinov2": DINOV2}
+HUGGING_FACE_SIZES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "depth",
+    "intermediate_size": "mlp_dim",
+    "patch_size": "patch_size",
+    "image_size": "image_size",
+}
+
+
+class Claim(NamedTuple):
+    size: str
+    field: str
+    value: int
+
+
+class Description(NamedTuple):
+    source: Path
+    heads: int | None = None
+    norm_eps: float = 1e-6
+    claims: tuple[Claim, ...] = ()
+    qkv_bias: bool = True
+    values: Range | None = None
+
+
+def from_metadata(path: Path, metadata: dict[str, str]) -> Description:
+    """The description in a safetensors header; every field may be missing."""
+    fields: Fields = {**metadata}
+    sizes = ("patch_size", "image_size")
+    return Description(
+        source=path,
+        heads=_whole(path, fields, "heads") if "heads" in fields else None,
+        norm_eps=_small(path, fields, "norm_eps") if "norm_eps" in fields else 1e-6,
+        claims=tuple(Claim(name, name, _whole(path, fields, name)) for name in sizes if name in fields),
+        values=_values(path, fields, "mean", "std"),
+    )
+
+
+def from_folder(folder: Path) -> tuple[Layout, Description]:
+    """The layout and description of a Hugging Face folder of a ViT, DeiT or DINOv2."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise BadFileError(f"{folder}: a folder without config.json; expected config.json and model.safetensors")
+    config = _read_json(path)
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in HUGGING_FACE_LAYOUTS:
+        known = ", ".join(HUGGING_FACE_LAYOUTS)
+        raise BadFileError(f"{path}: model_type = {_brief(kind)}: must be one of {known}")
+    for field, needed in (("hidden_act", "gelu"), ("num_channels", 3), ("use_swiglu_ffn", False)):
+        if config.get(field, needed) != needed:
+            raise BadFileError(f"{path}: {field} = {_brief(config[field])}: only {needed!r} is supported")
+    sizes = dict(HUGGING_FACE_SIZES)
+    if kind == "dinov2":
+        del sizes["intermediate_size"]  # its width comes from mlp_ratio, and transformers ignores this field
+    preprocessor = folder / "preprocessor_config.json"
+    return HUGGING_FACE_LAYOUTS[kind], Description(
+        source=path,
+        heads=_whole(path, config, "num_attention_heads"),
+        norm_eps=_small(path, config, "layer_norm_eps"),
+        claims=tuple(Claim(ours, name, _whole(path, config, name)) for name, ours in sizes.items() if name in config),
+        qkv_bias=_truth(path, config, "qkv_bias"),
+        values=(
+            _values(preprocessor, _read_json(preprocessor), "image_mean", "image_std")
+            if preprocessor.is_file()
+            else None
+        ),
+    )
+
+
+def _read_json(path: Path) -> Fields:
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadFileError(f"{path}: not readable as JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise BadFileError(f"{path}: holds a {type(fields).__name__}, expected an object with fields")
+    return fields
+
+
+def _whole(path: Path, fields: Fields, name: str) -> int:
+    """A size: a whole number from 1, which metadata writes as text."""
+    value = fields.get(name)
+    try:
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if type(number) is not int or number < 1:  # type(): True is an int, and not a size
+        raise BadFileError(f"{path}: {name} = {_brief(value)}: must be a whole number from 1")
+    return number
+
+
+def _small(path: Path, fields: Fields, name: str) -> float:
+    number = _real(fields.get(name))
+    if not 0 < number < 1:
+        raise BadFileError(f"{path}: {name} = {_brief(fields.get(name))}: must be a number between 0 and 1")
+    return number
+
+
+def _truth(path: Path, fields: Fields, name: str) -> bool:
+    value = fields.get(name, True)
+    if not isinstance(value, bool):
+        raise BadFileError(f"{path}: {name} = {_brief(value)}: must be true or false")
+    return value
+
+
+def _values(path: Path, fields: Fields, mean: str, deviation: str) -> Range | None:
+    """Mean and deviation as lists, or as metadata writes them ("0.5,0.5,0.5"); None unless both are there."""
+    if fields.get(mean) is None or fields.get(deviation) is None:
+        return None
+    return _triple(path, fields, mean, -math.inf), _triple(path, fields, deviation, 0.0)
+
+
+def _triple(path: Path, fields: Fields, name: str, above: float) -> tuple[float, ...]:
+    value = fields[name]
+    parts = value.split(",") if isinstance(value, str) else value
+    numbers = tuple(_real(part) for part in parts) if isinstance(parts, list) else ()
+    if len(numbers) != 3 or not all(math.isfinite(number) and number > above for number in numbers):
+        least = "" if above == -math.inf else f" above {above:g}"
+        raise BadFileError(f"{path}: {name} = {_brief(value)}: must be three numbers{least}")
+    return numbers
+
+
+def _real(value: object) -> float:
+    """The number that a value is or spells, or NaN, which passes no comparison."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,153 @@
+"""Pre-trained weights from the files that people publish, by path or hub name.
+
+- Google's official `.npz` (ViT-B_16.npz, which the paper uses),
+- timm's names in `.safetensors`, or in `.pth`, `.pt`, `.bin` (read as tensors only, never as code),
+- Hugging Face folders of ViT, DeiT and DINOv2 (config.json and model.safetensors),
+- a hub name such as google/vit-base-patch16-224-in21k, with the extra `hub`.
+
+Sizes come from the shapes in the file, checked against all that it says of itself before anything is allocated.
+A file that does not fit to the last tensor is refused: weights are never swapped, skipped or left random.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool.backbones.archives import FLOATS, READERS, Archive, open_archive
+from promptpool.backbones.descriptions import Description, from_folder, from_metadata
+from promptpool.backbones.hub import fetch, is_hub_name
+from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
+from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
+from promptpool.backbones.vit import ViT
+from promptpool.errors import BadFileError
+
+
+def load_backbone(name_or_path: str | Path, *, image_size: int | None = None) -> ViT:
+    """The ViT in a weights file, a Hugging Face folder, or on the hub, in float32.
+
+    `image_size` resizes the positions when it differs from the file's. The file's SHA-256 is in `origin`, and its
+    mean and deviation, if it gives them, in `values`. A timm checkpoint without `heads` in its metadata gets one
+    head per 64 channels, as ViT-Ti, -S, -B and -L have; the widths of ViT-H, -g and -G get their 16.
+    """
+    path = _located(name_or_path)
+    if path.is_dir():
+        layout, description = from_folder(path)
+        with open_archive(path / "model.safetensors") as archive:
+            return _built(archive, layout, description, image_size)
+    with open_archive(path) as archive:
+        if path.suffix == ".npz":
+            return _built(archive, OFFICIAL, Description(path), image_size)
+        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size)
+
+
+def _located(name_or_path: str | Path) -> Path:
+    path = Path(name_or_path)
+    if path.exists() or isinstance(name_or_path, Path) or path.suffix in READERS:
+        return path
+    if is_hub_name(name_or_path):
+        return fetch(name_or_path)
+    kinds = ", ".join(READERS)
+    raise BadFileError(
+        f"{name_or_path}: there is no such file; expected a weights file ({kinds}), "
+        "a folder with config.json and model.safetensors, or a hub name such as owner/name"
+    )
+
+
+def _built(archive: Archive, layout: Layout, description: Description, image_size: int | None) -> ViT:
+    archive = _trimmed(archive, layout)
+    sizes = read_sizes(archive, layout)
+    for size, field, value in description.claims:
+        if getattr(sizes, size) != value:
+            raise BadFileError(f"{description.source}: {field} = {value}, but the tensors have {getattr(sizes, size)}")
+    heads = description.heads or read_heads(archive, layout, sizes.dim)
+    try:
+        stored = _empty(sizes, heads, description.norm_eps, sizes.image_size)
+    except ValueError as error:
+        raise BadFileError(f"{description.source}: {error}") from error
+    model = stored if image_size is None else _empty(sizes, heads, description.norm_eps, image_size)
+    absent = () if description.qkv_bias else tuple(f"blocks.{i}.attn.qkv.bias" for i in range(sizes.depth))
+    _check(archive, layout, stored, absent)
+    state = {}
+    for name, parameter in stored.named_parameters():
+        if name in absent:
+            state[name] = torch.zeros(parameter.shape)
+        else:
+            parts = [turned(layout, name, archive.read(theirs)) for theirs in stored_names(layout, name)]
+            state[name] = torch.cat(parts).contiguous()
+    grid = model.image_size // model.patch_size
+    state["pos_embed"] = resize_positions(state["pos_embed"], grid, first=1 + model.distilled)
+    model.load_state_dict(state, assign=True)
+    model.values = description.values
+    with archive.path.open("rb") as file:
+        model.origin = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    return model
+
+
+def resize_positions(positions: Tensor, grid: int, first: int = 1) -> Tensor:
+    """Positions [1, first + n^2, D] for grid x grid patches, bicubic; the `first` rows are no patches and stay."""
+    patches = positions[:, first:]
+    side = math.isqrt(patches.shape[1])
+    if side == grid:
+        return positions
+    square = patches.transpose(1, 2).unflatten(2, (side, side))  # [1, D, n, n]
+    resized = F.interpolate(square, size=(grid, grid), mode="bicubic", antialias=True, align_corners=False)
+    return torch.cat([positions[:, :first], resized.flatten(2).transpose(1, 2)], dim=1)
+
+
+def _trimmed(archive: Archive, layout: Layout) -> Archive:
+    """The archive without a wrapper's prefix on the names, and without tensors that play no part in features."""
+    entries, originals = {}, {}
+    for original, entry in archive.entries.items():
+        prefix = next((prefix for prefix in layout.prefixes if original.startswith(prefix)), "")
+        name = original.removeprefix(prefix)
+        for beginning, reason in layout.refused.items():
+            if name.startswith(beginning):
+                raise BadFileError(f"{archive.path}: tensor {original}: {reason}")
+        if not name.startswith(layout.dropped):
+            entries[name], originals[name] = entry, original
+    return replace(archive, entries=entries, read=lambda name: archive.read(originals[name]))
+
+
+def _empty(sizes: Sizes, heads: int, norm_eps: float, image_size: int) -> ViT:
+    """A ViT of shapes without numbers."""
+    with torch.device("meta"):
+        return ViT(
+            image_size=image_size,
+            patch_size=sizes.patch_size,
+            dim=sizes.dim,
+            depth=sizes.depth,
+            heads=heads,
+            mlp_dim=sizes.mlp_dim,
+            layer_scale=sizes.layer_scale,
+            distilled=sizes.distilled,
+            norm_eps=norm_eps,
+        )
+
+
+def _check(archive: Archive, layout: Layout, model: ViT, absent: tuple[str, ...]) -> None:
+    expected = {
+        theirs: stored_shape(layout, name, tuple(parameter.shape), model.heads)
+        for name, parameter in model.named_parameters()
+        if name not in absent
+        for theirs in stored_names(layout, name)
+    }
+    for fault, names in (
+        ("missing", expected.keys() - archive.entries),
+        ("unknown", archive.entries.keys() - expected),
+    ):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise BadFileError(f"{archive.path}: {fault} tensor {min(names)}{more}")
+    for name, shape in expected.items():
+        entry = archive.entries[name]
+        if entry.shape != shape:
+            raise BadFileError(f"{archive.path}: tensor {name}: shape {[*entry.shape]}, expected {[*shape]}")
+        if entry.dtype not in FLOATS:
+            raise BadFileError(f"{archive.path}: tensor {name}: {entry.dtype}, expected floating-point numbers")

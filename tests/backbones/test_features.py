@@ -1,0 +1,147 @@
+import pytest
+import torch
+from torch import Tensor
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import CHUNK, FrozenFeatures
+from promptpool.data.stream import Batch, Examples, concatenate, examples
+from promptpool.data.views import View
+from toys import toy_backbone, toy_examples
+
+VIEW = View(8)
+
+
+class Counting(FeatureExtractor):
+    """Another backbone that also notes what it was asked for."""
+
+    def __init__(self, inner: FeatureExtractor) -> None:
+        super().__init__()
+        self.inner, self.dim = inner, inner.dim
+        self.asked: list[Tensor] = []
+
+    def features(self, x: Tensor) -> Tensor:
+        self.asked.append(x)
+        return self.inner.features(x)
+
+    def distinct(self) -> int:
+        return len(torch.cat(self.asked).flatten(1).unique(dim=0))
+
+
+class Flat(FeatureExtractor):
+    """The first pixels themselves."""
+
+    dim = 4
+
+    def features(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, : self.dim]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def counted() -> tuple[Counting, FrozenFeatures]:
+    backbone = Counting(toy_backbone(dim=16))
+    return backbone, FrozenFeatures(backbone, VIEW)
+
+
+def noise(count: int, seed: int, side: int = 8) -> Examples:
+    shape = (count, 3, side, side)
+    return examples(torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator(seed)), [0] * count)
+
+
+def whole(some: Examples) -> Batch:
+    return some.batch(slice(None))
+
+
+@pytest.mark.parametrize("view", [VIEW, View(8, "symmetric"), View(8, crop=(0.05, 1.0), flip=True)])
+def test_features_are_the_backbones_on_the_plain_view(view: View) -> None:
+    backbone, batch = toy_backbone(dim=16), whole(toy_examples(7, 1))
+    features = FrozenFeatures(backbone, view)(batch)
+    assert features.shape == (42, 16)
+    assert not features.requires_grad
+    with torch.no_grad():
+        for row, feature in zip(batch.x, features, strict=True):
+            torch.testing.assert_close(feature, backbone.features(view.plain(row[None]))[0], atol=1e-6, rtol=1e-6)
+
+
+def test_every_example_is_computed_once() -> None:
+    backbone, frozen = counted()
+    some = toy_examples(10, 1)
+    for batch in some.batches(25):
+        frozen(batch)
+    assert len(frozen) == 60
+    assert len(backbone.asked) == 2 + -(-10 // CHUNK)
+    assert backbone.distinct() == 60
+    for size in (1, 7, 60):
+        for batch in some.batches(size):
+            frozen(batch)
+    assert len(backbone.asked) == 3
+
+
+def test_only_what_is_missing_is_computed() -> None:
+    backbone, frozen = counted()
+    some = toy_examples(5, 1)
+    frozen(some.batch(torch.arange(0, 20)))
+    backbone.asked.clear()
+    frozen(some.batch(torch.arange(15, 30)))
+    assert [len(x) for x in backbone.asked] == [CHUNK]
+    assert backbone.distinct() == 10
+
+
+@pytest.mark.parametrize("size", [1, 3, 31, 32, 33, 77])
+def test_features_are_the_same_to_the_bit_whoever_asks_first(size: int) -> None:
+    some = noise(77, 0)
+    expected = FrozenFeatures(toy_backbone(dim=16), VIEW)(whole(some))
+    frozen = FrozenFeatures(toy_backbone(dim=16), VIEW)
+    order = torch.randperm(77, generator=generator(size))
+    for part in order.split(size):
+        assert torch.equal(frozen(some.batch(part)), expected[part])
+    assert torch.equal(frozen(whole(some)), expected)
+
+
+def test_the_store_grows_and_forgets_nothing() -> None:
+    frozen, some = FrozenFeatures(Flat(), View(2)), noise(2600, 0, side=2)
+    expected = some.source[some.rows].flatten(1)[:, :4] / 255
+    for begin, end in ((0, 10), (10, 1024), (1024, 1025), (1025, 2600)):
+        frozen(some.batch(slice(begin, end)))
+        assert len(frozen) == end
+        torch.testing.assert_close(frozen(some.batch(slice(0, end))), expected[:end])
+
+
+def test_streams_are_not_confused() -> None:
+    backbone, frozen = counted()
+    first, second = noise(9, 0), noise(9, 1)  # the same rows of different arrays
+    together = concatenate([second, first])
+    one, other = frozen(whole(first)), frozen(whole(second))
+    assert len(frozen) == 18
+    assert not torch.equal(one, other)
+    with torch.no_grad():
+        torch.testing.assert_close(other, toy_backbone(dim=16).features(VIEW.plain(whole(second).x)))
+    assert torch.equal(frozen(whole(together)), torch.cat([other, one]))
+    asked = len(backbone.asked)
+    assert torch.equal(frozen(whole(noise(9, 0))), one)  # the same contents, read anew
+    assert len(backbone.asked) == asked
+
+
+def test_an_example_may_be_twice_in_a_batch() -> None:
+    backbone, frozen = counted()
+    batch = noise(4, 0).batch(torch.tensor([2, 0, 2, 2, 3, 0]))
+    features = frozen(batch)
+    assert len(frozen) == 3
+    assert backbone.distinct() == 3
+    assert torch.equal(features[0], features[2])
+    assert torch.equal(features, FrozenFeatures(toy_backbone(dim=16), VIEW)(batch))
+
+
+def test_an_empty_batch_has_no_features() -> None:
+    backbone, frozen = counted()
+    assert frozen(noise(4, 0).batch(torch.tensor([], dtype=torch.long))).shape == (0, 16)
+    assert backbone.asked == []
+
+
+def test_what_a_caller_does_to_features_stays_with_the_caller() -> None:
+    frozen, batch = FrozenFeatures(toy_backbone(dim=16), VIEW), whole(noise(4, 0))
+    first = frozen(batch).clone()
+    frozen(batch).zero_()
+    assert torch.equal(frozen(batch), first)

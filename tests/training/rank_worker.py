@@ -1,0 +1,53 @@
+"""One of several ranks that learn the toy stream together; started by torchrun.
+
+    torchrun --nproc-per-node 2 rank_worker.py FOLDER
+
+Each learner also stops and goes on from its checkpoint. Rank 0 leaves the final weights and records in FOLDER.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from promptpool import distributed
+from promptpool.files import write_whole
+from promptpool.learners import LEARNERS
+from promptpool.training.checkpoint import learn, save_checkpoint
+from promptpool.training.loop import Session
+from promptpool.training.record import Record
+from toys import toy_learner, toy_plan_for_ranks, toy_stream
+
+
+def resumed(name: str, checkpoint: Path) -> list[Record]:
+    """The records of a session that stops in its second experience and of another that goes on from there."""
+    first = Session(toy_learner(name), toy_stream(per_class=15), toy_plan_for_ranks())
+    for step in first:
+        if step.step == (3 if first.learner.single_pass else 7):
+            break
+    save_checkpoint(checkpoint, first)
+    torch.distributed.barrier()
+    return list(learn(toy_learner(name), toy_stream(per_class=15), toy_plan_for_ranks(), checkpoint=checkpoint))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    distributed.start()
+    for name in LEARNERS:
+        learner = toy_learner(name)
+        records = list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+        again = resumed(name, folder / f"{name}.checkpoint")
+        assert [r.to_json() for r in again] == [r.to_json() for r in records]
+        if distributed.rank() == 0:
+            weights = {key: value.contiguous() for key, value in learner.state()["weights"].items()}
+            save_file(weights, folder / f"{name}.safetensors")
+            write_whole(folder / f"{name}.jsonl", "\n".join(record.to_json() for record in records).encode())
+    distributed.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Two ranks end with the parameters of one process on the joined batches (trap 7)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from promptpool.learners import LEARNERS
+from promptpool.training.checkpoint import learn
+from promptpool.training.record import Record
+from toys import toy_learner, toy_plan_for_ranks, toy_stream
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two gloo processes started by torchrun leave behind, for every learner."""
+    folder = tmp_path_factory.mktemp("ranks")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, str(TESTS / "training/rank_worker.py"), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
+    learner = toy_learner(name)
+    expected = list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+    weights = load_file(two_ranks / f"{name}.safetensors")
+    for key, value in learner.state()["weights"].items():
+        torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-5)
+    found = [Record.from_json(line) for line in (two_ranks / f"{name}.jsonl").read_text().splitlines()]
+    for ours, theirs in zip(expected, found, strict=True):
+        assert (ours.correct, ours.total, ours.facts) == (theirs.correct, theirs.total, theirs.facts)
+        assert ours.loss == (None if theirs.loss is None else pytest.approx(theirs.loss, rel=1e-4))
