@@ -116,7 +116,9 @@ def test_measured_parameters_count_in_the_norm_and_never_move() -> None:
     norm = slow_norm([*gradients, [1.5, 2.0]])  # of frozen.square().sum() / 4
     descend = Descent(parameters, optimiser="sgd", learning_rate=RATE, momentum=0.9, clip=1.0, measured=[frozen])
     for step in (1, 2):
-        descend(loss_of(parameters) + frozen.square().sum() / 4)
+        with descend.measuring():
+            descend(loss_of(parameters) + frozen.square().sum() / 4)
+        assert not frozen.requires_grad
         assert frozen.tolist() == [3.0, 4.0]
         assert frozen.grad is None
         if step == 1:

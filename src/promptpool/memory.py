@@ -43,8 +43,8 @@ class Memory:
             distributed.gather(batch.ids).cpu(),
             extra={name: distributed.gather(value).cpu() for name, value in batch.extra.items()},
         )
-        self.lots = torch.cat([self.lots, distributed.gather(lots)])
         rows = offered if self.rows is None else join(self.rows, offered)
+        self.lots = torch.cat([self.lots, distributed.gather(lots)])
         kept = self._lowest(rows.y)
         self.rows, self.lots = pick(rows, kept), self.lots[kept]
 

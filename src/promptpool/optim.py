@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ class Descent:
     `weight` is this rank's part of the joined batch times the number of ranks; it makes the mean of the ranks'
     gradients the gradient of the joined batch's mean loss, also where ranks hold different numbers of examples.
     `measured` are parameters that do not move but count in the norm that is clipped, as the released L2P code
-    has it.
+    has it; the loss is then taken under `measuring()`.
     """
 
     def __init__(
@@ -37,8 +38,6 @@ class Descent:
             raise ValueError(f"optimiser = {optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
         self.parameters = list(parameters)
         self.measured = list(measured)
-        for parameter in self.measured:
-            parameter.requires_grad_(True)
         self.clip = clip
         self.weight = 1.0
         self.optimiser: torch.optim.Optimizer | None = None
@@ -48,6 +47,17 @@ class Descent:
             self.optimiser = torch.optim.SGD(
                 self.parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay
             )
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """While this lasts, losses reach the `measured` parameters too."""
+        for parameter in self.measured:
+            parameter.requires_grad_(True)
+        try:
+            yield
+        finally:
+            for parameter in self.measured:
+                parameter.requires_grad_(False)
 
     def __call__(self, loss: Tensor) -> Tensor:
         if self.optimiser is None:

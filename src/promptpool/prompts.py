@@ -25,7 +25,7 @@ KEYS = ("learned", "mean")
 class Chosen(NamedTuple):
     """What the pool gives each image."""
 
-    prompts: Tensor  # [B, N * L_p, D], nearest key first
+    prompts: Tensor  # [B, N * L_p, D], best score first
     distance: Tensor  # [B], the sum of gamma over the image's N keys
     indices: Tensor  # [B, N]
 
@@ -66,16 +66,20 @@ class PromptPool(nn.Module):
 
     def forward(self, query: Tensor) -> Chosen:
         """Choose for each query [B, D]; training counts what was chosen."""
-        gamma = 1 - F.normalize(query, dim=-1) @ F.normalize(self.keys, dim=-1).T  # [B, M]
+        gamma = self.distances(query)
         indices = self.choose(gamma.detach())  # the choice passes no gradient
         if self.training:
             self.counts += distributed.total(torch.bincount(indices.flatten(), minlength=len(self.counts)))
         return Chosen(self.prompts[indices].flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)
 
+    def distances(self, query: Tensor) -> Tensor:
+        """gamma of each query to each key: [B, M]."""
+        return 1 - F.normalize(query, dim=-1) @ F.normalize(self.keys, dim=-1).T
+
     def choose(self, gamma: Tensor) -> Tensor:
         """The indices of the N prompts for each row of distances: [B, N]."""
         diversified = self.training and self.diversify and bool(self.frequency.any())
-        score = gamma * self.frequency if diversified else gamma
+        score = gamma.clamp(min=0) * self.frequency if diversified else gamma  # rounding may leave gamma below 0
         indices = score.argsort(dim=1, stable=True)[:, : self.top_k]
         if self.vote:
             indices = torch.cat([self._majority(group) for group in indices.split(self.vote)])

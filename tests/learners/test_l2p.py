@@ -170,7 +170,8 @@ def test_a_step_is_a_clipped_first_step_of_adam(name: str, benchmark: str) -> No
     assert float(sum(g.square().sum() for g in gradients.values())) < 1.0001
     starts = {key: parameter.detach().clone() for key, parameter in parameters_of(learner).items()}
     before = bytes_of(learner.backbone)
-    loss = learner.step(batch, descend)
+    with descend.measuring():
+        loss = learner.step(batch, descend)
     assert loss is not None
     assert loss.item() == pytest.approx(expected.loss, rel=1e-5)
     for key, parameter in parameters_of(learner).items():
@@ -189,7 +190,9 @@ def test_frozen_weights_count_in_the_norm_of_the_google_profiles_alone() -> None
     for name in PROFILES:
         learner = of_profile(name)
         result = transcription(learner, viewed(learner, batch), batch.y)
-        Session(learner, toy_stream(), plan_of(name)).make_descent()(learner.loss(batch))
+        descend = Session(learner, toy_stream(), plan_of(name)).make_descent()
+        with descend.measuring():
+            descend(learner.loss(batch))
         with_frozen = clipped(result.gradients, result.frozen, 1.0)["bias"].norm()
         without = clipped(result.gradients, [], 1.0)["bias"].norm()
         assert with_frozen < 0.9 * without
@@ -362,6 +365,7 @@ def test_a_test_query_is_of_the_plain_image(query_view: str) -> None:
     learner, batch = l2p(RANDOM_VIEW, query_view=query_view).eval(), toy_batch(8)
     chosen = transcription(learner, learner.view.plain(batch.x), batch.y).chosen
     assert [sorted(row) for row in learner.prompted(batch)[1].indices.tolist()] == chosen
+    assert len(learner.frozen) == 8  # read from the store from now on
 
 
 def test_a_fixed_view_queries_each_example_once() -> None:
@@ -411,7 +415,7 @@ def test_facts_are_counted_over_training_and_tests(name: str) -> None:
         for indices in transcription(learner, learner.view.plain(batch.x), batch.y).chosen:
             for index in indices:
                 testing[i][index] += 1
-    assert learner.facts(tests) == {
+    assert learner.facts(tests, 128) == {
         "chosen_in_training": training,
         "chosen_in_tests": testing,
         "prompts_in_use": sum(any(counts[index] for counts in testing) for index in range(10)),

@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from promptpool.backbones.vit import ViT
 from promptpool.errors import BadFileError
 from promptpool.files import write_whole
 from promptpool.learners import LEARNERS
@@ -94,10 +95,8 @@ def other_view() -> Learner:
     return LEARNERS["l2p-r"](toy_backbone(), replace(VIEW, flip=True), capacity=24)
 
 
-def other_weights() -> Any:
-    backbone = toy_backbone()
-    backbone.origin = "sha256:another"
-    return backbone
+def other_weights() -> ViT:
+    return toy_backbone(seed=1)
 
 
 class Trap:

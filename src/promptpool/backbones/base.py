@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
@@ -19,6 +20,15 @@ class FeatureExtractor(nn.Module, ABC):
     dim: int
     origin: str = "random"
     values: Range | None = None
+
+    def fingerprint(self) -> str:
+        """What these weights are: `origin`, or where there is no file a hash of the weights as they now are."""
+        if self.origin != "random":
+            return self.origin
+        digest = hashlib.sha256()
+        for value in self.state_dict().values():
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return f"weights:{digest.hexdigest()}"
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:

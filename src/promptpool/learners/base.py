@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +61,7 @@ class Learner(nn.Module):
         self.backbone = copy.deepcopy(backbone) if train_backbone else backbone
         self.backbone.requires_grad_(train_backbone)
         self.view = view
-        self.frozen = frozen or FrozenFeatures(self.backbone, view)
+        self.frozen = FrozenFeatures(self.backbone, view) if frozen is None else frozen
         if self.frozen.view != view or (not train_backbone and self.frozen.backbone is not backbone):
             raise ValueError("frozen features must be those of the learner's own backbone and view")
         self.generator = torch.Generator().manual_seed(seed)
@@ -95,9 +95,9 @@ class Learner(nn.Module):
             )
         return None
 
-    def facts(self, tests: Sequence[Examples]) -> dict[str, Any]:
+    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
         """What else a record should hold; `tests` are this rank's part of the test sets."""
-        del tests
+        del tests, batch_size
         return {}
 
     def meet(self, classes: Iterable[int]) -> None:
@@ -130,7 +130,7 @@ class Learner(nn.Module):
         with torch.no_grad():
             return self.backbone.features(self.inputs(batch))
 
-    def train(self, mode: bool = True) -> Learner:
+    def train(self, mode: bool = True) -> Self:
         super().train(mode)
         self.backbone.train(mode and self.train_backbone)
         return self

@@ -28,7 +28,7 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.memory import Memory, join
+from promptpool.memory import POLICIES, Memory, join
 from promptpool.optim import Descent
 from promptpool.prompts import Chosen, PromptPool
 
@@ -84,9 +84,14 @@ class L2P(Learner):
             ("order", order, ORDERS),
             ("position", position, POSITIONS),
             ("query_view", query_view, QUERY_VIEWS),
+            ("policy", policy, POLICIES),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
+        if pull < 0:
+            raise ValueError(f"pull = {pull}: must be 0 or more")
+        if capacity < 0:
+            raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")
         if capacity and loss_classes == "current":
             raise ValueError(
                 "loss_classes = 'current': replayed images are of earlier classes, use 'seen' or 'all' with a memory"
@@ -153,14 +158,13 @@ class L2P(Learner):
         return super().objection(stream)
 
     @torch.no_grad()
-    def facts(self, tests: Sequence[Examples]) -> dict[str, Any]:
+    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
         """How often each prompt was chosen, in training so far and on each test set, and who chose."""
-        keys = F.normalize(self.pool.keys, dim=-1)
         chosen = torch.zeros(len(tests), self.pool_size, dtype=torch.long, device=self.device)
         for i, test in enumerate(tests):
-            for batch in test.batches(1024):
-                gamma = 1 - F.normalize(self.frozen(batch.to(self.device)), dim=-1) @ keys.T
-                chosen[i] += torch.bincount(self.pool.choose(gamma).flatten(), minlength=self.pool_size)
+            for batch in test.batches(batch_size):
+                indices = self.pool.choose(self.pool.distances(self.frozen(batch.to(self.device))))
+                chosen[i] += torch.bincount(indices.flatten(), minlength=self.pool_size)
         chosen = distributed.total(chosen)
         return {
             "chosen_in_training": self.pool.counts.tolist(),

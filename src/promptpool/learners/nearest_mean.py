@@ -66,7 +66,7 @@ class NearestMean(Learner):
         features = self.frozen(batch)
         if self.distance == "cosine":
             return F.normalize(features, dim=-1) @ F.normalize(means, dim=-1).T
-        return -torch.cdist(features, means)
+        return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")  # as exact in any batch
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)

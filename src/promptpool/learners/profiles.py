@@ -10,6 +10,7 @@ task by task, such a vote tells the model which task it is; a record says which 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 
@@ -77,7 +78,7 @@ def profile(name: str, *, benchmark: str = "cifar100") -> Profile:
     """The values of a profile on CIFAR-100 and what is like it, or on "5-datasets"."""
     if name not in PROFILES:
         raise ValueError(f"profile = {name!r}: must be one of {', '.join(PROFILES)}")
-    values = PROFILES[name]
+    values = deepcopy(PROFILES[name])
     if benchmark == "cifar100":
         return values
     if benchmark != "5-datasets":

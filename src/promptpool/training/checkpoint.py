@@ -113,7 +113,7 @@ def belongs(session: Session) -> dict[str, Any]:
     return {
         "learner": [type(learner).__name__, learner.settings()],
         "view": asdict(learner.view),
-        "backbone": learner.backbone.origin,
+        "backbone": session.backbone,
         "stream": session.stream.fingerprint,
         "plan": asdict(session.plan),
     }

@@ -68,6 +68,7 @@ class Session:
     def __init__(self, learner: Learner, stream: Stream, plan: Plan) -> None:
         check(learner, stream, plan)
         self.learner, self.stream, self.plan = learner, stream, plan
+        self.backbone = learner.backbone.fingerprint()  # as it is before any training
         self.experience = self.epoch = self.batch = self.step = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.descend: Descent | None = None
@@ -133,7 +134,8 @@ class Session:
         self.descend.weight = len(mine) * distributed.world() / len(index)
         self.learner.train()
         batch = experience.train.batch(mine, fresh=self.epoch == 0).to(self.learner.device)
-        loss = self.learner.step(batch, self.descend)
+        with self.descend.measuring():
+            loss = self.learner.step(batch, self.descend)
         if loss is None:
             return None
         if self.batch == 0:
@@ -166,7 +168,9 @@ class Session:
             correct=tuple(without for without, _ in counts),
             total=tuple(len(test) for test in tests),
             correct_given_task=tuple(given for _, given in counts) if self.plan.task_given else None,
-            facts=learner.facts([my_part(test) for test, ready in zip(tests, known, strict=True) if ready]),
+            facts=learner.facts(
+                [my_part(test) for test, ready in zip(tests, known, strict=True) if ready], self.plan.test_batch_size
+            ),
         )
 
     def _order(self, experience: Experience) -> Tensor:

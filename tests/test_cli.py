@@ -1,0 +1,41 @@
+"""What a person types."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from promptpool import __version__
+from promptpool.cli import app
+from promptpool.data.scenarios import SCENARIOS
+from promptpool.learners import LEARNERS
+from promptpool.learners.profiles import PROFILES
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_list_names_everything_there_is() -> None:
+    result = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for name in (*LEARNERS, *SCENARIOS, *PROFILES, "promptpool[hub]"):
+        assert name in result.output
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.output.strip() == __version__
+
+
+def test_the_installed_command_starts() -> None:
+    command = str(Path(sys.executable).with_name("promptpool"))
+    assert "list" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_quickstart_shows_who_forgets() -> None:
+    command = [sys.executable, str(ROOT / "examples/quickstart.py")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
+    averages = {line.split()[0]: float(line.split()[-2]) for line in lines[1:]}
+    assert averages["nearest-mean"] > averages["ft-seq"] + 30
