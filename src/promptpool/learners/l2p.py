@@ -159,7 +159,8 @@ class L2P(Learner):
 
     @torch.no_grad()
     def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
-        """How often each prompt was chosen, in training so far and on each test set, and who chose."""
+        """How often each prompt was chosen, in training so far and on each test set; how alike keys are."""
+        keys = F.normalize(self.pool.keys, dim=-1)
         chosen = torch.zeros(len(tests), self.pool_size, dtype=torch.long, device=self.device)
         for i, test in enumerate(tests):
             for batch in test.batches(batch_size):
@@ -169,6 +170,7 @@ class L2P(Learner):
         return {
             "chosen_in_training": self.pool.counts.tolist(),
             "chosen_in_tests": chosen.tolist(),
+            "key_similarity": [[round(cosine, 3) for cosine in row] for row in (keys @ keys.T).tolist()],
             "prompts_in_use": int((chosen.sum(dim=0) > 0).sum()),
             "vote": self.vote,
         }

@@ -1,0 +1,91 @@
+"""A run folder: all that is known of a run, in files that tables, plots and pages are made of without a model.
+
+config.toml         what was asked for, every value written out
+environment.json    versions, hashes of weights and stream, revision, class names, trained parameters
+records.jsonl       one record per experience; the same bytes whenever the same run is repeated
+times.json          seconds per experience, which no two runs share
+checkpoint          where to go on
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptpool.errors import BadFileError
+from promptpool.files import write_whole
+from promptpool.metrics import Matrix
+from promptpool.training.record import Record, accuracy_matrix
+
+CONFIG, ENVIRONMENT, RECORDS = "config.toml", "environment.json", "records.jsonl"
+TIMES, CHECKPOINT = "times.json", "checkpoint"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder says."""
+
+    path: Path
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    records: tuple[Record, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def finished(self) -> bool:
+        return bool(len(self.records) == self.environment["experiences"])
+
+    @property
+    def accuracy(self) -> Matrix:
+        """R[t, i], NaN where it was not measured."""
+        return accuracy_matrix(self.records)
+
+
+def read_run(path: Path) -> Run:
+    """The run in a folder; raises `BadFileError` where a file is missing or damaged."""
+    if not (path / CONFIG).is_file():
+        raise BadFileError(f"{path}: not a run folder, it has no {CONFIG}")
+    try:
+        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadFileError(f"{path / CONFIG}: not TOML ({error})") from error
+    environment = _json(path / ENVIRONMENT)
+    if not isinstance(environment, dict) or not isinstance(environment.get("experiences"), int):
+        raise BadFileError(f"{path / ENVIRONMENT}: does not say how many experiences there are")
+    seconds = _json(path / TIMES) if (path / TIMES).exists() else []
+    return Run(path, config, environment, read_records(path), tuple(seconds))
+
+
+def read_records(path: Path) -> tuple[Record, ...]:
+    """The records of a run folder so far."""
+    file = path / RECORDS
+    if not file.exists():
+        return ()
+    try:
+        return tuple(Record.from_json(line) for line in file.read_text(encoding="utf-8").splitlines())
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadFileError(f"{file}: damaged ({error})") from error
+
+
+def write_records(path: Path, records: list[Record]) -> None:
+    write_whole(path / RECORDS, "".join(record.to_json() + "\n" for record in records).encode())
+
+
+def write_json(file: Path, value: Any) -> None:
+    write_whole(file, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadFileError(f"{file}: missing") from error
+    except ValueError as error:
+        raise BadFileError(f"{file}: not JSON ({error})") from error
