@@ -415,7 +415,12 @@ def test_facts_are_counted_over_training_and_tests(name: str) -> None:
         for indices in transcription(learner, learner.view.plain(batch.x), batch.y).chosen:
             for index in indices:
                 testing[i][index] += 1
-    assert learner.facts(tests, 128) == {
+    keys = learner.pool.keys.detach().double()
+    cosines = [[float(a @ b / (a.norm() * b.norm())) for b in keys] for a in keys]
+    facts = learner.facts(tests, 128)
+    for found, expected in zip(facts.pop("key_similarity"), cosines, strict=True):
+        assert found == pytest.approx(expected, abs=0.00051)
+    assert facts == {
         "chosen_in_training": training,
         "chosen_in_tests": testing,
         "prompts_in_use": sum(any(counts[index] for counts in testing) for index in range(10)),

@@ -1,0 +1,214 @@
+"""A configuration: tables of values, checked against the signatures of what they are for.
+
+    seed = 0
+    [dataset]    name and the keywords of a function in DATASETS
+    [scenario]   name and the keywords of a function in SCENARIOS; joint = true gives all data at once
+    [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size
+    [view]       the keywords of View; size and values are the backbone's unless given
+    [learner]    name and the keywords of a method in LEARNERS
+    [plan]       the keywords of Plan
+
+There are no config classes: a keyword added to a constructor can be set here, and one that is not there is an error
+that names the nearest. `seed` is the seed of learner and plan unless they have their own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from promptpool.backbones.weights import load_backbone
+from promptpool.data.glyphs.sets import DATASETS
+from promptpool.data.scenarios import SCENARIOS
+from promptpool.data.views import View
+from promptpool.learners import LEARNERS
+from promptpool.learners.profiles import PROFILES
+from promptpool.training.loop import Plan
+
+Config = dict[str, Any]
+Signature = dict[str, Any]  # what each keyword may be, by its type
+
+TABLES = ("dataset", "scenario", "backbone", "view", "learner", "plan")
+
+
+class ConfigError(ValueError):
+    """A value that cannot be meant, in one line: the key, the value, and what is allowed."""
+
+
+def presets() -> dict[str, Path]:
+    """The configurations that come with the package, by name."""
+    folder = Path(str(files("promptpool.experiments") / "presets"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Config:
+    """A preset, or a TOML file of one's own, with values set by `key=value`."""
+    path = presets().get(name_or_path, Path(name_or_path))
+    if not path.is_file():
+        known = nearest(name_or_path, presets())
+        raise ConfigError(f"preset = {name_or_path!r}: no such preset or file; {known}; promptpool list shows all")
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    for override in overrides:
+        _override(config, override)
+    return complete(config)
+
+
+def complete(config: Config) -> Config:
+    """The configuration with every default written out, checked."""
+    _known(config, {"seed": int, **dict.fromkeys(TABLES, dict)}, "")
+    whole: Config = {"seed": _typed("seed", config.get("seed", 0), int)}
+    for table, named in (("dataset", DATASETS), ("scenario", SCENARIOS), ("learner", LEARNERS)):
+        whole[table] = _named(table, config.get(table, {}), named)
+    whole["backbone"] = _table("backbone", config.get("backbone", {}), load_backbone, {"name_or_path": "name"})
+    whole["view"] = _table("view", config.get("view", {}), View)
+    whole["plan"] = _table("plan", config.get("plan", {}), Plan)
+    for table in ("learner", "plan"):
+        if "seed" not in config.get(table, {}):
+            whole[table]["seed"] = whole["seed"]
+    vote = whole["learner"].get("vote", 0)
+    if vote and not any(values.learner.get("vote") == vote for values in PROFILES.values()):
+        raise ConfigError(f"learner.vote = {vote}: a vote tells the model the task; only the 16 of the released code is kept")
+    return whole
+
+
+def _named(table: str, values: Any, choices: dict[str, Callable[..., Any]]) -> Config:
+    _typed(table, values, dict)
+    if "name" not in values:
+        raise ConfigError(f"{table}.name is missing: must be one of {', '.join(choices)}")
+    name = _typed(f"{table}.name", values["name"], str)
+    if name not in choices:
+        raise ConfigError(f"{table}.name = {name!r}: {nearest(name, choices)}")
+    return {"name": name, **_table(table, {k: v for k, v in values.items() if k != "name"}, choices[name])}
+
+
+def _table(table: str, values: Any, target: Callable[..., Any], renamed: dict[str, str] | None = None) -> Config:
+    """The keywords of `target` with their values, those given checked and the others at their defaults."""
+    _typed(table, values, dict)
+    renamed = renamed or {}
+    allowed = {renamed.get(name, name): hint for name, hint in keywords(target).items()}
+    if table == "scenario":
+        allowed["joint"] = bool
+    if table == "backbone":
+        allowed["name"] = str
+    _known(values, allowed, table)
+    whole = {name: default for name, default in defaults(target).items() if name in allowed}
+    return whole | {name: _typed(f"{table}.{name}", value, allowed[name]) for name, value in values.items()}
+
+
+def keywords(target: Callable[..., Any]) -> Signature:
+    """The keywords that a configuration may set, with their types: numbers, text, truth values and pairs."""
+    source = target.func if hasattr(target, "func") else target
+    hints = typing.get_type_hints(source.__init__ if isinstance(source, type) else source)
+    names = [
+        name
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY or isinstance(source, type) and source in (View, Plan)
+    ]
+    return {name: hints[name] for name in names if name != "frozen"}
+
+
+def defaults(target: Callable[..., Any]) -> Config:
+    parameters = inspect.signature(target).parameters
+    found = {name: parameters[name].default for name in keywords(target)}
+    return {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a name that is not known."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"must be one of {', '.join(known)}"
+
+
+def _known(values: Config, allowed: Iterable[str], table: str) -> None:
+    prefix = f"{table}." if table else ""
+    for name in values:
+        if name not in allowed:
+            raise ConfigError(f"{prefix}{name}: no such key; {nearest(name, allowed)}")
+
+
+def _typed(key: str, value: Any, hint: Any) -> Any:
+    """The value as the hint has it (a list becomes a tuple, a whole number may stand for a float)."""
+    fits, converted = _fit(value, hint)
+    if not fits:
+        raise ConfigError(f"{key} = {value!r}: must be {_described(hint)}")
+    return converted
+
+
+def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return next((found for part in parts if (found := _fit(value, part))[0]), (False, value))
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            return False, value
+        hints = [parts[0]] * len(value) if parts[-1] is Ellipsis else parts
+        fits = [_fit(item, part) for item, part in zip(value, hints, strict=False)]
+        return len(value) == len(hints) and all(fit for fit, _ in fits), tuple(item for _, item in fits)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool), value
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    if hint in (None, types.NoneType):
+        return value in (None, "none"), None
+    return isinstance(value, hint), value
+
+
+def _described(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_described(part) for part in parts)
+    if origin is tuple:
+        return f"a list of {len(parts)}: {', '.join(_described(part) for part in parts if part is not Ellipsis)}"
+    return '"none"' if hint is types.NoneType else names.get(hint, str(hint))
+
+
+def _override(config: Config, text: str) -> None:
+    """Set one value by table.key=value; the value is written as in TOML, and text needs no quotes."""
+    key, equals, written = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{text!r}: must be key=value, such as learner.top_k=4")
+    try:
+        value = tomllib.loads(f"value = {written}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = written
+    *tables, name = key.split(".")
+    place = config
+    for table in tables:
+        place = place.setdefault(table, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"{key}: {table} is a value, not a table")
+    place[name] = value
+
+
+def to_toml(config: Config) -> str:
+    """The configuration as a file that `load_config` reads."""
+    lines = [f"{name} = {_written(value)}" for name, value in config.items() if not isinstance(value, dict)]
+    for table, values in config.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{table}]", *(f"{name} = {_written(value)}" for name, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_written(item) for item in value)}]"
+    return repr(value)
