@@ -30,9 +30,7 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "promptpool"
 
 
-def cached(
-    name: str, arguments: Mapping[str, object], draw: Callable[[], dict[str, Images]]
-) -> dict[str, Images]:
+def cached(name: str, arguments: Mapping[str, object], draw: Callable[[], dict[str, Images]]) -> dict[str, Images]:
     """What `draw` returns, from disk when it was drawn before with these arguments."""
     described = json.dumps({"version": VERSION, "fonts": fonts_digest(), **arguments}, sort_keys=True)
     path = folder() / "glyphs" / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}.safetensors"

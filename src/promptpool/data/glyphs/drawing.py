@@ -155,6 +155,12 @@ def stripes(draws: Draws, column: int, period: tuple[float, float]) -> Floats:
     return wave
 
 
+def away(colour: Floats) -> Floats:
+    """Where to go from a colour, [B, 3, 1, 1], to stand out: 1, lighter, or -1, darker: [B, 1, 1, 1]."""
+    light = colour[:, 0:1] + colour[:, 1:2] + colour[:, 2:3] > 1.5
+    return np.where(light, np.float32(-1), np.float32(1))
+
+
 def over(ground: Floats, paint: Floats, cover: Floats) -> Floats:
     """`paint` laid on `ground`, [B, 3, SIZE, SIZE] or less, where `cover`, [B, SIZE, SIZE], says so."""
     mixed: Floats = ground + (paint - ground) * cover[:, None]

@@ -14,6 +14,7 @@ from promptpool.data.glyphs.drawing import (
     Draws,
     Floats,
     Labels,
+    away,
     blur,
     choose,
     over,
@@ -38,14 +39,11 @@ def street_number(tiles: Tiles, labels: Labels, draws: Draws) -> Floats:
         beside = (draws.u[:, column] * len(tiles.first)).astype(np.int64)
         pixels = tiles.pixels[choose(tiles, beside, draws)]
         grid = _centred()
-        x = (grid[None, None, :] - np.float32(side) * draws.between(26, 17, 20)[:, None, None]) * np.float32(
-            2.3
-        )
+        x = (grid[None, None, :] - np.float32(side) * draws.between(26, 17, 20)[:, None, None]) * np.float32(2.3)
         x, y = np.broadcast_arrays(x, grid[None, :, None] * np.float32(2.3))
         figure = np.maximum(figure, sample(pixels, x, y))
     wall, light = draws.colour(27, 0.15, 0.85), ramp(draws, 30)[:, None] * np.float32(0.5)
-    sign = np.where(wall.mean(axis=1, keepdims=True) > 0.5, np.float32(-1), np.float32(1))
-    paint = wall + sign * (np.float32(0.22) + np.float32(0.5) * draws.colour(33))
+    paint = wall + away(wall) * (np.float32(0.22) + np.float32(0.5) * draws.colour(33))
     picture = over(wall + light, paint + light, figure)
     picture = blur(blur(picture, draws.between(36, 0, 0.33)[:, None, None, None]), 0.15)
     seen: Floats = picture + np.float32(0.16) * (draws.grain[:, :3] - np.float32(0.5))
@@ -55,9 +53,7 @@ def street_number(tiles: Tiles, labels: Labels, draws: Draws) -> Floats:
 def blackboard(tiles: Tiles, labels: Labels, draws: Draws) -> Floats:
     """A letter in chalk, slanted and half wiped."""
     ink = warp(tiles.pixels[choose(tiles, labels, draws)], draws, 1.0, scale=(0.6, 1.15))
-    wiped = np.clip(
-        smooth(draws.grain[:, 0, :4, :4]) * np.float32(2.2) - np.float32(0.25), np.float32(0.15), 1
-    )
+    wiped = np.clip(smooth(draws.grain[:, 0, :4, :4]) * np.float32(2.2) - np.float32(0.25), np.float32(0.15), 1)
     return chalk(ink * wiped, draws)
 
 
@@ -123,23 +119,20 @@ def fabric(tiles: Tiles, labels: Labels, draws: Draws) -> Floats:
     grid = _centred()
     cosine, sine = rotation(draws.between(0, -0.3, 0.3))
     x = cosine * grid[None, None, :] + sine * grid[None, :, None]
-    y = cosine * grid[None, :, None] - sine * grid[None, None, :]
+    y: Floats = cosine * grid[None, :, None] - sine * grid[None, None, :]
     period = draws.between(1, 11, 17)[:, None, None]
-    down: Floats = y / period + draws.u[:, 2, None, None]
-    row: Floats = np.floor(down)
+    down = y / period + draws.u[:, 2, None, None]
+    row = np.floor(down)
     across: Floats = x / period + draws.u[:, 3, None, None] + np.float32(0.5) * (row % 2)
     motif_x: Floats = (across - np.floor(across) - np.float32(0.5)) * np.float32(TILE)
-    motif_y: Floats = (down - row - np.float32(0.5)) * np.float32(TILE)
+    motif_y = (down - row - np.float32(0.5)) * np.float32(TILE)
     ink = sample(tiles.pixels[choose(tiles, labels, draws)], motif_x, motif_y)
     weave = np.float32(0.12) * (stripes(draws, 33, (2, 3)) - np.float32(0.5))
     cloth = draws.colour(24)
-    sign = np.where(cloth.mean(axis=1, keepdims=True) > 0.5, np.float32(-1), np.float32(1))
-    print_ = cloth + sign * (np.float32(0.3) + np.float32(0.5) * draws.colour(27))
+    print_ = cloth + away(cloth) * (np.float32(0.3) + np.float32(0.5) * draws.colour(27))
     folds = np.float32(0.5) * (smooth(draws.grain[:, 3, :4, :4]) - np.float32(0.5))
     return (
-        over(cloth, print_, ink)
-        + (weave + folds)[:, None]
-        + np.float32(0.12) * (draws.grain[:, :3] - np.float32(0.5))
+        over(cloth, print_, ink) + (weave + folds)[:, None] + np.float32(0.12) * (draws.grain[:, :3] - np.float32(0.5))
     )
 
 

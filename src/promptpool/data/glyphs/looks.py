@@ -17,6 +17,7 @@ from promptpool.data.glyphs.drawing import (
     Images,
     Key,
     Labels,
+    away,
     blur,
     over,
     ramp,
@@ -60,22 +61,23 @@ def thicken(ink: Floats, amount: Floats) -> Floats:
     return grown
 
 
-def _base(draws: Draws) -> Floats:
-    return draws.colour(24)
+def _base(draws: Draws, level: float) -> Floats:
+    """The ground's colour: white at level 0, anything from the middle of the levels on."""
+    white = np.float32(1)
+    return white + (draws.colour(24) - white) * np.float32(min(1.0, 2 * level))
 
 
 def _paint(draws: Draws, level: float) -> Floats:
     """The ink's colour: lighter than a dark ground and darker than a light one, by less as it gets harder."""
-    base = _base(draws)
-    sign = np.where(base.mean(axis=1, keepdims=True) > 0.5, np.float32(-1), np.float32(1))
+    base = _base(draws, level)
     contrast = draws.between(57, 0.8 - 0.4 * level, 0.8)[:, None, None, None]
-    paint: Floats = base + sign * contrast * (np.float32(0.6) + np.float32(0.8) * draws.colour(27))
+    paint: Floats = base + away(base) * contrast * (np.float32(0.6) + np.float32(0.8) * draws.colour(27))
     return paint
 
 
 def _ground(draws: Draws, level: float) -> Floats:
     """Two colours that mix in clouds or in stripes, under a slanting light."""
-    base = _base(draws)
+    base = _base(draws, level)
     cloud = smooth(draws.grain[:, 3, :5, :5]) - np.float32(0.5)
     lines = stripes(draws, 33, (4, 14)) - np.float32(0.5)
     striped = (draws.u[:, 36] < 0.35)[:, None, None]

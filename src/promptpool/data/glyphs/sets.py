@@ -62,9 +62,7 @@ def glyphs100(*, train_per_class: int = 100, test_per_class: int = 50, seed: int
         {"characters": GLYPHS_100, "level": LEVEL, "counts": counts, "seed": seed},
         lambda: {"train": draw(TRAIN), "test": draw(TEST)},
     )
-    train, test = (
-        examples(images[name], _grid(100, n)[0]) for name, n in zip(("train", "test"), counts, strict=True)
-    )
+    train, test = (examples(images[name], _grid(100, n)[0]) for name, n in zip(("train", "test"), counts, strict=True))
     return GlyphSet(train, test, tuple(GLYPHS_100))
 
 
@@ -85,9 +83,7 @@ def glyph_styles(*, train_per_class: int = 20, test_per_class: int = 20, seed: i
         lambda: {style: draw(style) for style in STYLES},
     )
     labels = [_grid(len(STYLED_50), n)[0] for n in counts]
-    domains = tuple(
-        examples(images[style], labels[TRAIN]) for style, split in split_of.items() if split == TRAIN
-    )
+    domains = tuple(examples(images[style], labels[TRAIN]) for style, split in split_of.items() if split == TRAIN)
     test = examples(
         np.concatenate([images[style] for style in STYLES_TO_TEST]),
         np.tile(labels[TEST], len(STYLES_TO_TEST)),
@@ -114,8 +110,7 @@ def glyph_five(*, train_per_class: int = 100, test_per_class: int = 50, seed: in
     )
     names = tuple(f"{name} {character}" for name, characters in FIVE.items() for character in characters)
     train, test = (
-        examples(images[split], _grid(len(names), n)[0])
-        for split, n in zip(("train", "test"), counts, strict=True)
+        examples(images[split], _grid(len(names), n)[0]) for split, n in zip(("train", "test"), counts, strict=True)
     )
     return GlyphSet(train, test, names)
 
@@ -125,14 +120,10 @@ def _grid(classes: int, each: int) -> tuple[Labels, Labels]:
     return np.repeat(np.arange(classes), each), np.tile(np.arange(each), classes)
 
 
-def _keys(
-    name: str, split: int, seed: int, characters: str, labels: Labels, indices: Labels, *more: int
-) -> list[Key]:
+def _keys(name: str, split: int, seed: int, characters: str, labels: Labels, indices: Labels, *more: int) -> list[Key]:
     points = [ord(character) for character in characters]
     head = (seed, SETS[name], split, *more)
-    return [
-        (*head, points[label], index) for label, index in zip(labels.tolist(), indices.tolist(), strict=True)
-    ]
+    return [(*head, points[label], index) for label, index in zip(labels.tolist(), indices.tolist(), strict=True)]
 
 
 def _checked(train_per_class: int, test_per_class: int, seed: int) -> tuple[int, int]:

@@ -32,9 +32,7 @@ def wet_ink(ink: Floats, draws: Draws) -> Floats:
     """A blue or black pen on cream paper; the ink bleeds along the fibres."""
     fibres = blur(draws.grain[:, 3], 0.25)
     wide = blur(blur(ink, 0.25), 0.2)
-    bled = np.maximum(
-        ink, np.clip((wide + np.float32(0.9) * (fibres - np.float32(0.5)) - np.float32(0.3)) * 3, 0, 1)
-    )
+    bled = np.maximum(ink, np.clip((wide + np.float32(0.9) * (fibres - np.float32(0.5)) - np.float32(0.3)) * 3, 0, 1))
     paper = _colour(0.96, 0.92, 0.80) - np.float32(0.10) * fibres[:, None]
     pen = _colour(0.06, 0.07, 0.14) + draws.colour(24, 0, 0.12) + _colour(0, 0.02, 0.3) * draws.colour(27)
     return over(paper, pen, bled * (np.float32(0.82) + np.float32(0.18) * fibres))
@@ -81,12 +79,8 @@ def stencil(ink: Floats, draws: Draws) -> Floats:
     specks = (draws.grain[:, 3] < np.float32(0.55) * mist + np.float32(0.015)).astype(np.float32)
     wall = _colour(0.66, 0.58, 0.46) + draws.colour(24, -0.1, 0.1)
     wall = wall + np.float32(0.22) * (blur(draws.grain[:, :1], 0.25) - np.float32(0.5))
-    spray = _colour(0.70, 0.10, 0.06) * draws.between(27, 0.2, 1.1)[:, None, None, None] + draws.colour(
-        28, 0, 0.12
-    )
-    return over(
-        wall, spray, np.maximum(thicken(ink, draws.between(34, 0.0, 0.1)) * open_, specks * np.float32(0.7))
-    )
+    spray = _colour(0.70, 0.10, 0.06) * draws.between(27, 0.2, 1.1)[:, None, None, None] + draws.colour(28, 0, 0.12)
+    return over(wall, spray, np.maximum(thicken(ink, draws.between(34, 0.0, 0.1)) * open_, specks * np.float32(0.7)))
 
 
 def halftone(ink: Floats, draws: Draws) -> Floats:
@@ -101,9 +95,7 @@ def halftone(ink: Floats, draws: Draws) -> Floats:
     distance = np.sqrt(near_x * near_x + near_y * near_y)
     radius = np.float32(0.14) + np.float32(0.38) * thicken(ink, draws.between(34, 0.05, 0.2))
     dots = np.clip((radius - distance) * np.float32(5) + np.float32(0.5), 0, 1)
-    return over(
-        np.float32(1) - np.float32(0.25) * draws.colour(24), _vivid(draws, 27) * np.float32(0.75), dots
-    )
+    return over(np.float32(1) - np.float32(0.25) * draws.colour(24), _vivid(draws, 27) * np.float32(0.75), dots)
 
 
 def outline(ink: Floats, draws: Draws) -> Floats:
@@ -112,16 +104,13 @@ def outline(ink: Floats, draws: Draws) -> Floats:
     wide = blur(body, 0.33)
     around = np.clip(wide * np.float32(3.5), 0, 1)
     page = over(_vivid(draws, 24), _colour(0.04, 0.04, 0.05), around)
-    return over(
-        page, np.float32(1) - np.float32(0.35) * draws.colour(27), np.clip(body * 2 - np.float32(0.9), 0, 1)
-    )
+    return over(page, np.float32(1) - np.float32(0.35) * draws.colour(27), np.clip(body * 2 - np.float32(0.9), 0, 1))
 
 
 def mosaic(ink: Floats, draws: Draws) -> Floats:
     """Small stones of uneven colour set in mortar, two pixels to a stone."""
-    stones = (
-        thicken(ink, draws.between(33, 0.05, 0.2)).reshape(-1, SIZE // 2, 2, SIZE // 2, 2).mean(axis=(2, 4))
-    )
+    body = thicken(ink, draws.between(33, 0.05, 0.2))
+    stones = (body[:, ::2, ::2] + body[:, 1::2, ::2] + body[:, ::2, 1::2] + body[:, 1::2, 1::2]) * np.float32(0.25)
     figure = np.clip((stones - np.float32(0.5)) * 4 + np.float32(0.5), 0, 1)
     light = _colour(0.88, 0.80, 0.62) + draws.colour(24, -0.1, 0.1)
     dark = _colour(0.10, 0.22, 0.42) + draws.colour(27, -0.1, 0.3)
