@@ -3,46 +3,202 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from promptpool import __version__
+from promptpool import __version__, distributed
+from promptpool.backbones.weights import SHIPPED
+from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.errors import BadFileError
+from promptpool.experiments.build import Stock, build
+from promptpool.experiments.config import Config, ConfigError, load_config, presets
+from promptpool.experiments.demo import demo_configs
+from promptpool.experiments.display import Watched, show
+from promptpool.experiments.estimate import estimate
+from promptpool.experiments.runner import is_finished, run, run_folder
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
+from promptpool.report.page import write_report
+from promptpool.report.tables import as_rich
+from promptpool.training.folder import read_records, read_run
 
 BACKBONES = {
+    ", ".join(SHIPPED): "comes with the package: a small ViT pre-trained on drawn characters",
     "FILE.npz": "a ViT in the official layout, such as ViT-B_16.npz",
     "FILE.safetensors, FILE.pth": "a ViT with timm's parameter names",
     "FOLDER": "a Hugging Face ViT, DeiT or DINOv2: config.json and model.safetensors",
     "owner/name": "the same from the Hugging Face hub, with the extra promptpool[hub]",
 }
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Continual learning with a pool of prompts.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Continual learning with a pool of prompts.",
+)
 
 
 @app.callback(invoke_without_command=True)
-def main(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+def main(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit
 
 
-@app.command("list")
-def show() -> None:
-    """List methods, profiles of L2P, scenarios and the kinds of backbone that can be read."""
+@app.command()
+def demo(
+    runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier runs of the demo.")] = False,
+) -> None:
+    """The paper in miniature: six methods learn one hundred characters in ten tasks, offline, in about two minutes."""
+    begin = time.monotonic()
+    with complaints():
+        if fresh and runs.exists():
+            shutil.rmtree(runs)
+        configs = demo_configs()
+        folders = watch({name: (config, run_folder(runs, name, config)) for name, config in configs.items()})
+        finished = [read_run(folder) for folder in folders]
+        page = write_report(finished, runs / "report")
     console = Console()
+    for table in as_rich(finished):
+        console.print(table)
+    console.print(f"The demo took {time.monotonic() - begin:.0f} s. The page of plots: {page}", highlight=False)
+
+
+@app.command("run")
+def run_preset(
+    preset: Annotated[str, typer.Argument(help="A preset (promptpool list) or a TOML file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Values to set, such as learner.top_k=4")] = None,
+    runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
+    folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named by its values.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it costs.")] = False,
+) -> None:
+    """Run one configuration; the same command goes on with a run that was stopped, to the same numbers."""
+    with complaints():
+        distributed.start()
+        config = load_config(preset, overrides or [])
+        path = run_folder(runs, preset, config) if folder is None else folder
+        if dry_run:
+            describe(config)
+            return
+        if is_finished(path):
+            typer.echo(f"{path} is finished")
+        else:
+            watch({path.name: (config, path)})
+        if distributed.rank() == 0:
+            for table in as_rich([read_run(path)]):
+                Console().print(table)
+            typer.echo(f"records: {path}, page: promptpool report {path}")
+        distributed.stop()
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="Where the page, the tables and the plots go.")] = Path("report"),
+) -> None:
+    """Compare runs: a table here, and a page with plots."""
+    with complaints():
+        found = [read_run(path) for path in runs]
+        page = write_report(found, out)
+    for table in as_rich(found):
+        Console().print(table)
+    typer.echo(f"page: {page}")
+
+
+@app.command("list")
+def show_all() -> None:
+    """List presets, methods, profiles of L2P, data sets, scenarios and backbones."""
+    console = Console()
+    console.print(_table("presets", {name: _first_comment(path) for name, path in presets().items()}))
     console.print(_table("methods", {name: _described(make) for name, make in LEARNERS.items()}))
     profiles = {name: ", ".join(f"{k}={v}" for k, v in values.learner.items()) for name, values in PROFILES.items()}
     console.print(_table("profiles of L2P", profiles))
+    console.print(_table("data sets", {name: _described(make) for name, make in DATASETS.items()}))
     console.print(_table("scenarios", {name: _described(make) for name, make in SCENARIOS.items()}))
-    console.print(_table("backbones, as load_backbone reads them", BACKBONES))
+    console.print(_table("backbones", BACKBONES))
+
+
+def watch(jobs: dict[str, tuple[Config, Path]]) -> list[Path]:
+    """Take runs to their end with bars and a table; Ctrl-C stops after a step, and they can go on."""
+    stock = Stock()
+    experiences = max(len(build(config, stock).stream.experiences) for config, _ in jobs.values())
+    watched = [
+        Watched(name, read_records(path), partial(_go_on, config, path, stock)) for name, (config, path) in jobs.items()
+    ]
+    console = Console(quiet=distributed.rank() > 0)
+    with interruptible() as asked, closing(show(console, watched, experiences)) as steps:
+        for _ in steps:
+            if asked():
+                raise KeyboardInterrupt
+    return [path for _, path in jobs.values()]
+
+
+def _go_on(config: Config, path: Path, stock: Stock) -> Iterator[Any]:
+    return iter(()) if is_finished(path) else run(config, path, stock=stock)
+
+
+def describe(config: Config) -> None:
+    """What a configuration would do, and what it costs on this machine."""
+    built = build(config)
+    cost = estimate(built)
+    stream = built.stream
+    sizes = ", ".join(str(len(experience.train)) for experience in stream.experiences)
+    rows = {
+        "stream": f"{len(stream.experiences)} experiences, {len(stream.class_names)} classes",
+        "training images": sizes,
+        "test images": ", ".join(str(len(test)) for test in stream.tests),
+        "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters at the start",
+        "backbone": f"{config['backbone']['name']}, {built.learner.backbone.fingerprint()}",
+        "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
+        "estimated time": f"{cost.seconds:.0f} s",
+        "memory": f"{cost.memory / 2**20:.0f} MiB",
+    }
+    Console().print(_table("this run would be", rows))
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """What a user can put right is said in one line, with exit code 2; Ctrl-C ends with 130."""
+    try:
+        yield
+    except (ConfigError, BadFileError, ModuleNotFoundError) as error:
+        typer.echo(f"promptpool: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt:
+        typer.echo("promptpool: stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; a second one interrupts at once."""
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        del frame
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _table(title: str, rows: dict[str, str]) -> Table:
@@ -60,3 +216,7 @@ def _described(make: Callable[..., Any]) -> str:
     source = make.func if isinstance(make, partial) else make
     line = (inspect.getdoc(source) or "").split("\n")[0]
     return f"{line} ({', '.join(f'{k}={v!r}' for k, v in values.items())})" if values else line
+
+
+def _first_comment(path: Path) -> str:
+    return path.read_text(encoding="utf-8").split("\n")[0].removeprefix("#").strip()

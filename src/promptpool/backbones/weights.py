@@ -3,7 +3,8 @@
 - Google's official `.npz` (ViT-B_16.npz, which the paper uses),
 - timm's names in `.safetensors`, or in `.pth`, `.pt`, `.bin` (read as tensors only, never as code),
 - Hugging Face folders of ViT, DeiT and DINOv2 (config.json and model.safetensors),
-- a hub name such as google/vit-base-patch16-224-in21k, with the extra `hub`.
+- a hub name such as google/vit-base-patch16-224-in21k, with the extra `hub`,
+- `vit-glyphs`, the small ViT that comes with the package.
 
 Sizes come from the shapes in the file, checked against all that it says of itself before anything is allocated.
 A file that does not fit to the last tensor is refused: weights are never swapped, skipped or left random.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -27,6 +29,8 @@ from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, s
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
 from promptpool.backbones.vit import ViT
 from promptpool.errors import BadFileError
+
+SHIPPED = {"vit-glyphs": "vit_glyphs.safetensors"}  # what comes with the package, see assets/README.md
 
 
 def load_backbone(name_or_path: str | Path, *, image_size: int | None = None) -> ViT:
@@ -48,6 +52,8 @@ def load_backbone(name_or_path: str | Path, *, image_size: int | None = None) ->
 
 
 def _located(name_or_path: str | Path) -> Path:
+    if name_or_path in SHIPPED:
+        return Path(str(files("promptpool.backbones") / "assets" / SHIPPED[str(name_or_path)]))
     path = Path(name_or_path)
     if path.exists() or isinstance(name_or_path, Path) or path.suffix in READERS:
         return path

@@ -1,6 +1,8 @@
 """A configuration: tables of values, checked against the signatures of what they are for.
 
     seed = 0
+    profile = "paper"   optional: a profile of L2P, whose values hold where a table does not say otherwise
+    benchmark = "..."   "cifar100" or "5-datasets": which of the profile's values
     [dataset]    name and the keywords of a function in DATASETS
     [scenario]   name and the keywords of a function in SCENARIOS; joint = true gives all data at once
     [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size
@@ -20,21 +22,25 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import is_dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from promptpool.backbones.weights import load_backbone
-from promptpool.data.glyphs.sets import DATASETS
+from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.views import View
 from promptpool.learners import LEARNERS
-from promptpool.learners.profiles import PROFILES
+from promptpool.learners.profiles import PROFILES, profile
 from promptpool.training.loop import Plan
 
 Config = dict[str, Any]
 Signature = dict[str, Any]  # what each keyword may be, by its type
 
+SHIPPED = "vit-glyphs"
+EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
 TABLES = ("dataset", "scenario", "backbone", "view", "learner", "plan")
 
 
@@ -65,20 +71,40 @@ def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Config:
 
 def complete(config: Config) -> Config:
     """The configuration with every default written out, checked."""
-    _known(config, {"seed": int, **dict.fromkeys(TABLES, dict)}, "")
+    _known(config, ("seed", "profile", "benchmark", *TABLES), "")
     whole: Config = {"seed": _typed("seed", config.get("seed", 0), int)}
+    config = _profiled(config, whole)
     for table, named in (("dataset", DATASETS), ("scenario", SCENARIOS), ("learner", LEARNERS)):
         whole[table] = _named(table, config.get(table, {}), named)
-    whole["backbone"] = _table("backbone", config.get("backbone", {}), load_backbone, {"name_or_path": "name"})
+    whole["backbone"] = _table("backbone", {"name": SHIPPED, **config.get("backbone", {})}, load_backbone)
     whole["view"] = _table("view", config.get("view", {}), View)
+    if "values" not in config.get("view", {}):
+        del whole["view"]["values"]  # the backbone knows
     whole["plan"] = _table("plan", config.get("plan", {}), Plan)
     for table in ("learner", "plan"):
         if "seed" not in config.get(table, {}):
             whole[table]["seed"] = whole["seed"]
-    vote = whole["learner"].get("vote", 0)
-    if vote and not any(values.learner.get("vote") == vote for values in PROFILES.values()):
-        raise ConfigError(f"learner.vote = {vote}: a vote tells the model the task; only the 16 of the released code is kept")
+    vote, voters = whole["learner"].get("vote", 0), [name for name, p in PROFILES.items() if "vote" in p.learner]
+    if vote and whole.get("profile") not in voters:
+        raise ConfigError(f"learner.vote = {vote}: tells the model the task; only for profile = {', '.join(voters)}")
     return whole
+
+
+def _profiled(config: Config, whole: Config) -> Config:
+    """The tables with the values of the profile beneath them."""
+    for name in ("profile", "benchmark"):
+        if name in config:
+            whole[name] = _typed(name, config[name], str)
+    if "profile" not in config:
+        if "benchmark" in config:
+            raise ConfigError(f"benchmark = {config['benchmark']!r}: only says which values of a profile are meant")
+        return config
+    try:
+        values = profile(whole["profile"], benchmark=whole.get("benchmark", "cifar100"))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    beneath = values._asdict()
+    return config | {table: beneath[table] | config.get(table, {}) for table in ("learner", "view", "plan")}
 
 
 def _named(table: str, values: Any, choices: dict[str, Callable[..., Any]]) -> Config:
@@ -91,29 +117,21 @@ def _named(table: str, values: Any, choices: dict[str, Callable[..., Any]]) -> C
     return {"name": name, **_table(table, {k: v for k, v in values.items() if k != "name"}, choices[name])}
 
 
-def _table(table: str, values: Any, target: Callable[..., Any], renamed: dict[str, str] | None = None) -> Config:
+def _table(table: str, values: Any, target: Callable[..., Any]) -> Config:
     """The keywords of `target` with their values, those given checked and the others at their defaults."""
     _typed(table, values, dict)
-    renamed = renamed or {}
-    allowed = {renamed.get(name, name): hint for name, hint in keywords(target).items()}
-    if table == "scenario":
-        allowed["joint"] = bool
-    if table == "backbone":
-        allowed["name"] = str
+    allowed = keywords(target) | EXTRA.get(table, {})
     _known(values, allowed, table)
-    whole = {name: default for name, default in defaults(target).items() if name in allowed}
-    return whole | {name: _typed(f"{table}.{name}", value, allowed[name]) for name, value in values.items()}
+    return defaults(target) | {name: _typed(f"{table}.{name}", value, allowed[name]) for name, value in values.items()}
 
 
 def keywords(target: Callable[..., Any]) -> Signature:
     """The keywords that a configuration may set, with their types: numbers, text, truth values and pairs."""
-    source = target.func if hasattr(target, "func") else target
-    hints = typing.get_type_hints(source.__init__ if isinstance(source, type) else source)
-    names = [
-        name
-        for name, parameter in inspect.signature(target).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY or isinstance(source, type) and source in (View, Plan)
-    ]
+    source = target.func if isinstance(target, partial) else target
+    hints = typing.get_type_hints(vars(source)["__init__"] if isinstance(source, type) else source)
+    parameters = inspect.signature(target).parameters.items()
+    every = is_dataclass(source)  # View and Plan take their values by position too
+    names = [name for name, parameter in parameters if every or parameter.kind is parameter.KEYWORD_ONLY]
     return {name: hints[name] for name in names if name != "frozen"}
 
 
@@ -149,10 +167,10 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return next((found for part in parts if (found := _fit(value, part))[0]), (False, value))
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         if not isinstance(value, list | tuple):
             return False, value
-        hints = [parts[0]] * len(value) if parts[-1] is Ellipsis else parts
+        hints = [parts[0]] * len(value) if origin is Sequence or parts[-1] is Ellipsis else parts
         fits = [_fit(item, part) for item, part in zip(value, hints, strict=False)]
         return len(value) == len(hints) and all(fit for fit, _ in fits), tuple(item for _, item in fits)
     if hint is float:
@@ -169,8 +187,9 @@ def _described(hint: Any) -> str:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_described(part) for part in parts)
-    if origin is tuple:
-        return f"a list of {len(parts)}: {', '.join(_described(part) for part in parts if part is not Ellipsis)}"
+    if origin in (tuple, Sequence):
+        kinds = [_described(part) for part in parts if part is not Ellipsis]
+        return f"a list of {kinds[0]}s" if len(kinds) < len(parts) or origin is Sequence else f"[{', '.join(kinds)}]"
     return '"none"' if hint is types.NoneType else names.get(hint, str(hint))
 
 

@@ -155,6 +155,8 @@ class L2P(Learner):
     def objection(self, stream: Stream) -> str | None:
         if self.diversify and not stream.boundaries:
             return "diversify = True (Eq. 4) needs task boundaries, which this stream does not have"
+        if 0 < self.capacity < len(stream.class_names):
+            return f"capacity = {self.capacity}: must be at least one image per class, {len(stream.class_names)}"
         return super().objection(stream)
 
     @torch.no_grad()

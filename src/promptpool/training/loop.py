@@ -20,7 +20,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.data.stream import Experience, Stream
 from promptpool.learners.base import Learner
-from promptpool.optim import Descent
+from promptpool.optim import OPTIMISERS, Descent
 from promptpool.training.evaluation import count_correct, my_part
 from promptpool.training.record import Record
 
@@ -47,6 +47,8 @@ class Plan:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate = {self.learning_rate}: must be above 0")
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"optimiser = {self.optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip = {self.clip}: must be above 0, or None not to clip")
 
@@ -90,12 +92,12 @@ class Session:
         while self.experience < len(self.stream.experiences):
             experience = self.stream.experiences[self.experience]
             if self.descend is None:
-                self._begin(experience)
+                self.begin(experience)
             loss = None
             while self.epoch < self.epochs:
-                batches = self._order(experience).split(self.plan.batch_size)
+                batches = self.order(experience).split(self.plan.batch_size)
                 while self.batch < len(batches):
-                    loss = self._learn(experience, batches[self.batch])
+                    loss = self.learn(experience, batches[self.batch])
                     self.batch += 1
                     self.step += 1
                     if self.batch < len(batches) or self.epoch + 1 < self.epochs:
@@ -118,13 +120,13 @@ class Session:
             measured=learner.backbone.parameters() if plan.clip_frozen and not learner.train_backbone else (),
         )
 
-    def _begin(self, experience: Experience) -> None:
+    def begin(self, experience: Experience) -> None:
         if self.stream.boundaries:
             self.learner.meet(experience.classes)
             self.learner.before(experience)
         self.descend = self.make_descent()
 
-    def _learn(self, experience: Experience, index: Tensor) -> float | None:
+    def learn(self, experience: Experience, index: Tensor) -> float | None:
         """One step on this rank's part of the batch."""
         if not self.stream.boundaries:
             self.learner.meet({*self.learner.seen, *experience.train.y[index].tolist()})
@@ -173,7 +175,7 @@ class Session:
             ),
         )
 
-    def _order(self, experience: Experience) -> Tensor:
+    def order(self, experience: Experience) -> Tensor:
         """The examples of the present epoch in their order; without boundaries the stream's own."""
         if not self.stream.boundaries:
             return torch.arange(len(experience.train))

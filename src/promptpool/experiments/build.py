@@ -1,0 +1,91 @@
+"""From a configuration to a learner, a stream and a plan."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.vit import ViT
+from promptpool.backbones.weights import load_backbone
+from promptpool.data.datasets import DATASETS
+from promptpool.data.scenarios import SCENARIOS, joint
+from promptpool.data.stream import Stream
+from promptpool.data.views import View
+from promptpool.experiments.config import Config, ConfigError
+from promptpool.learners import LEARNERS
+from promptpool.learners.base import Learner
+from promptpool.training.loop import Plan, check
+
+
+class Built(NamedTuple):
+    """What a configuration means; `config` has the values that the backbone decided written out too."""
+
+    config: Config
+    learner: Learner
+    stream: Stream
+    plan: Plan
+
+
+class Stock:
+    """Backbones, streams and frozen features that several runs of one process share."""
+
+    def __init__(self) -> None:
+        self.backbones: dict[str, ViT] = {}
+        self.streams: dict[str, Stream] = {}
+        self.features: dict[str, FrozenFeatures] = {}
+
+
+def build(config: Config, stock: Stock | None = None) -> Built:
+    """All that a run needs; raises `ConfigError` in one line where a value cannot be meant."""
+    stock = Stock() if stock is None else stock
+    backbone = _backbone(config["backbone"], stock)
+    own = {"size": backbone.image_size, "values": backbone.values or "unit"}
+    view = _made("view", View, own | config["view"])
+    plan = _made("plan", Plan, config["plan"])
+    stream = _stream(config["dataset"], config["scenario"], stock)
+    name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
+    frozen = stock.features.setdefault(repr((config["backbone"], view)), FrozenFeatures(backbone, view))
+    learner = _made("learner", LEARNERS[name], values, backbone, view, frozen=frozen)
+    try:
+        check(learner, stream, plan)
+    except ValueError as error:
+        raise ConfigError(_prefixed(str(error), config)) from error
+    return Built(config | {"view": asdict(view)}, learner, stream, plan)
+
+
+def _backbone(values: Config, stock: Stock) -> ViT:
+    key = repr(values)
+    if key not in stock.backbones:
+        stock.backbones[key] = load_backbone(values["name"], image_size=values.get("image_size")).eval()
+    return stock.backbones[key]
+
+
+def _stream(dataset: Config, scenario: Config, stock: Stock) -> Stream:
+    key = repr((dataset, scenario))
+    if key not in stock.streams:
+        data = _made("dataset", DATASETS[dataset["name"]], {k: v for k, v in dataset.items() if k != "name"})
+        values = {name: value for name, value in scenario.items() if name not in ("name", "joint")}
+        try:
+            stream = _made("scenario", SCENARIOS[scenario["name"]], values, *data)
+        except (TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}"
+            ) from error
+        stock.streams[key] = joint(stream) if scenario.get("joint") else stream
+    return stock.streams[key]
+
+
+def _made(table: str, target: Any, values: Config, *positional: Any, **shared: Any) -> Any:
+    """What `target` makes of the values; its complaints name the table."""
+    try:
+        return target(*positional, **values, **shared)
+    except ValueError as error:
+        raise ConfigError(f"{table}.{error}" if str(error).split(" ")[0] in values else str(error)) from error
+
+
+def _prefixed(message: str, config: Config) -> str:
+    """A complaint that begins with a key, with the key's table before it."""
+    key = message.split(" ")[0]
+    tables = [table for table in ("learner", "plan", "scenario") if key in config[table]]
+    return f"{tables[0]}.{message}" if tables else message

@@ -1,0 +1,77 @@
+"""What a person sees while runs go: a bar with the time left, and a table that fills task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from promptpool.training.loop import Step
+from promptpool.training.record import Record
+
+
+class Watched(NamedTuple):
+    """A run to show: its name, the records it already has, and how to go on with it."""
+
+    name: str
+    records: Sequence[Record]
+    go_on: Callable[[], Iterator[Step]]
+
+
+def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
+    """Take each run to its end and show how far it is; yields every step, so that the caller can stop."""
+    records = {run.name: list(run.records) for run in runs}
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+    )
+    bars = {run.name: progress.add_task(run.name, total=None, start=False) for run in runs}
+    with Live(console=console, refresh_per_second=8, vertical_overflow="visible") as live:
+        live.update(Group(table(records, experiences), progress))
+        for run in runs:
+            bar = bars[run.name]
+            progress.start_task(bar)
+            for step in run.go_on():
+                progress.update(bar, total=step.steps, completed=step.step)
+                if step.record is not None:
+                    records[run.name].append(step.record)
+                    live.update(Group(table(records, experiences), progress))
+                    if not console.is_terminal:
+                        console.print(line(run.name, step.record, experiences))
+                yield step
+            progress.update(bar, total=1, completed=1)
+
+
+def table(records: dict[str, list[Record]], experiences: int) -> Table:
+    """The average accuracy over the test sets known so far, after each experience."""
+    grid = Table(title="average accuracy after each task, %", title_justify="left", box=None, pad_edge=False)
+    grid.add_column("method", style="cyan", no_wrap=True)
+    for t in range(experiences):
+        grid.add_column(str(t + 1), justify="right", min_width=4)
+    for name, known in records.items():
+        cells = [f"{100 * mean_accuracy(record):.1f}" for record in known]
+        if len(cells) == 1 and None not in known[0].correct:
+            cells = [""] * (experiences - 1) + cells  # all data at once: the one number belongs to the end
+        grid.add_row(name, *cells)
+    return grid
+
+
+def line(name: str, record: Record, experiences: int) -> str:
+    """One record in one line, for output that is not a terminal."""
+    loss = "" if record.loss is None else f", loss {record.loss:.3f}"
+    return f"{name}: task {record.experience + 1} of {experiences}, accuracy {100 * mean_accuracy(record):.1f} %{loss}"
+
+
+def mean_accuracy(record: Record) -> float:
+    known = [share for share in record.accuracy if share is not None]
+    return sum(known) / len(known)

@@ -1,0 +1,144 @@
+"""One run in its folder: opened, gone on with, finished."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from promptpool import __version__, distributed
+from promptpool.experiments.build import Built, Stock, build
+from promptpool.experiments.config import Config, ConfigError, to_toml
+from promptpool.files import write_whole
+from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
+from promptpool.training.folder import CHECKPOINT, CONFIG, ENVIRONMENT, TIMES, read_run, write_json, write_records
+from promptpool.training.loop import Session, Step
+
+
+def run_folder(root: Path, name: str, config: Config) -> Path:
+    """Where a configuration's run lies: its name and a hash of all its values."""
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    return root / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(name).stem)}-{digest}"
+
+
+def is_finished(path: Path) -> bool:
+    return (path / CONFIG).exists() and (path / ENVIRONMENT).exists() and read_run(path).finished
+
+
+def run(
+    config: Config, path: Path, *, stock: Stock | None = None, seconds: float = 60.0
+) -> Generator[Step, None, None]:
+    """Take a run to its end, from the start or from where it stopped; yields after every step.
+
+    Records are in the folder when the step that brings them is yielded. Several ranks may run one folder together;
+    two runs may not.
+    """
+    built = build(config, stock)
+    with _alone(path):
+        session = open_session(built, path)
+        times = _times(path)[: len(session.records)]
+        begin = time.monotonic()
+        try:
+            for step in kept(session, path / CHECKPOINT, seconds=seconds):
+                if step.record is not None and distributed.rank() == 0:
+                    times.append(round(time.monotonic() - begin, 2))
+                    write_records(path, session.records)
+                    write_json(path / TIMES, times)
+                    begin = time.monotonic()
+                yield step
+        except GeneratorExit:  # the caller stops between two steps
+            save_checkpoint(path / CHECKPOINT, session)
+            raise
+
+
+def open_session(built: Built, path: Path) -> Session:
+    """The session of a run folder, where it stopped or at its start, with the folder's files in place."""
+    session = Session(built.learner, built.stream, built.plan)
+    if (path / CHECKPOINT).exists():
+        load_checkpoint(path / CHECKPOINT, session)
+    if distributed.rank() == 0:
+        write_whole(path / CONFIG, to_toml(built.config).encode())
+        write_json(path / ENVIRONMENT, environment(built))
+        if session.records:
+            write_records(path, session.records)
+    return session
+
+
+def environment(built: Built) -> dict[str, Any]:
+    """What the numbers of a run depend on, beside its configuration."""
+    learner, stream = built.learner, built.stream
+    trained = [parameter.numel() for name, parameter in learner.named_parameters() if parameter.requires_grad]
+    return {
+        "promptpool": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "ranks": distributed.world(),
+        "seed": built.config["seed"],
+        "backbone": learner.backbone.fingerprint(),
+        "stream": stream.fingerprint,
+        "revision": _revision(),
+        "class_names": list(stream.class_names),
+        "experiences": len(stream.experiences),
+        "images": [len(experience.train) for experience in stream.experiences],
+        "trained_parameters": sum(trained),
+    }
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Refuse to work in a folder in which another process is at work."""
+    if distributed.rank() > 0:
+        yield
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"{path}: another process is at work in this run") from error
+        yield
+
+
+def _times(path: Path) -> list[float]:
+    return list(json.loads((path / TIMES).read_text())) if (path / TIMES).exists() else []
+
+
+def _revision() -> str | None:
+    """The revision of the source this runs from, marked where files were changed; None outside a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    tracked = subprocess.run(  # noqa: S603
+        ["git", "-C", str(here), "ls-files", "--error-unmatch", __file__],  # noqa: S607
+        capture_output=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    return asked.stdout.strip() if tracked.returncode == 0 else None
+
+
+def peak_memory() -> int:
+    """The most memory this process has held, in bytes."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,145 @@
+"""Configurations: every value is checked before anything runs, and every complaint is one line that helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from promptpool.cli import app
+from promptpool.experiments.build import build
+from promptpool.experiments.config import complete, load_config, presets, to_toml
+from small_runs import preset as preset_fixture
+
+preset = preset_fixture
+
+# What is typed, and what the one line must say.
+MISTAKES = [
+    ("learner.topk=4", ["learner.topk", "top_k"]),
+    ("learner.top_k=12", ["learner.top_k = 12", "pool_size = 10"]),
+    ("learner.top_k=0", ["learner.top_k = 0", "between 1 and"]),
+    ("learner.top_k=four", ["learner.top_k = 'four'", "whole number"]),
+    ("learner.top_k=2.5", ["learner.top_k = 2.5", "whole number"]),
+    ("learner.top_k=true", ["learner.top_k = True", "whole number"]),
+    ("learner.pool_size=0", ["learner.pool_size = 0", "at least 1"]),
+    ("learner.prompt_length=-1", ["learner.prompt_length = -1", "at least 1"]),
+    ("learner.pull=-0.5", ["learner.pull = -0.5", "0 or more"]),
+    ("learner.pull=much", ["learner.pull = 'much'", "number"]),
+    ("learner.start=[0.01, 0.0]", ["learner.start", "lower first"]),
+    ("learner.start=0.01", ["learner.start = 0.01", "[a number, a number]"]),
+    ("learner.start=[0, 1, 2]", ["learner.start", "[a number, a number]"]),
+    ("learner.key=fixed", ["learner.key = 'fixed'", "learned, mean"]),
+    ("learner.vote=16", ["learner.vote = 16", "google-v1"]),
+    ("learner.order=last", ["learner.order = 'last'", "prompts-first"]),
+    ("learner.position=all", ["learner.position = 'all'", "none, class"]),
+    ("learner.capacity=-1", ["learner.capacity = -1", "0 (no memory)"]),
+    ("learner.capacity=100", ["loss_classes = 'current'", "seen"]),
+    ("learner.loss_classes=past", ["learner.loss_classes = 'past'", "current, seen, all"]),
+    ("learner.head_start=ones", ["head_start = 'ones'", "zeros"]),
+    ("learner.diversify=1", ["learner.diversify = 1", "true or false"]),
+    ("learner.name=l2pp", ["learner.name = 'l2pp'", "l2p"]),
+    ("learner.name=7", ["learner.name = 7", "text"]),
+    ("learner=l2p", ["learner = 'l2p'", "table"]),
+    ("dataset.name=glyph100", ["dataset.name = 'glyph100'", "glyphs100"]),
+    ("dataset.images=4", ["dataset.images", "train_per_class"]),
+    ("dataset.train_per_class=0", ["dataset.train_per_class = 0", "at least 1"]),
+    ("scenario.tasks=51", ["scenario.tasks = 51", "number of classes, 50"]),
+    ("scenario.tasks=0", ["scenario.tasks = 0", "between 1 and"]),
+    ("scenario.name=task-incremental", ["scenario.name", "class-incremental"]),
+    ("scenario.name=domain-incremental", ["scenario.tasks", "no such key"]),
+    ("scenario.class_order=[0, 1]", ["scenario.class_order", "each of the classes"]),
+    ("scenario.joint=yes", ["scenario.joint = 'yes'", "true or false"]),
+    ("view.size=33", ["image_size = 32", "33"]),
+    ("view.size=0", ["view.size = 0", "at least 1"]),
+    ("view.values=percent", ["view.values = 'percent'", "unit"]),
+    ("view.crop=[0.5, 0.1]", ["view.crop", "least <= most"]),
+    ("backbone.name=nowhere.npz", ["nowhere.npz", "no such file"]),
+    ("backbone.size=224", ["backbone.size", "image_size"]),
+    ("backbone.image_size=30", ["image_size = 30", "patch_size = 16"]),
+    ("plan.epochs=0", ["plan.epochs = 0", "at least 1"]),
+    ("plan.epochs=many", ["plan.epochs = 'many'", "whole number"]),
+    ("plan.learning_rate=0", ["plan.learning_rate = 0", "above 0"]),
+    ("plan.lr=0.1", ["plan.lr", "no such key"]),
+    ("plan.optimiser=adamw", ["plan.optimiser = 'adamw'", "adam, sgd"]),
+    ("plan.clip=-1", ["plan.clip = -1", "above 0"]),
+    ("plan.batch_size=0", ["plan.batch_size = 0", "at least 1"]),
+    ("profile=googel-v2", ["profile = 'googel-v2'", "google-v1"]),
+    ("benchmark=5-datasets", ["benchmark", "profile"]),
+    ("optimiser.name=adam", ["optimiser", "no such key"]),
+    ("seed=one", ["seed = 'one'", "whole number"]),
+    ("learner.top_k", ["learner.top_k", "key=value"]),
+    ("seed.x=1", ["seed"]),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), MISTAKES, ids=[typed for typed, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_exit_code_2(typed: str, said: list[str], preset: Path) -> None:
+    result = CliRunner().invoke(app, ["run", str(preset), typed, "--runs", str(preset.parent / "runs")])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("promptpool: ")
+    for part in said:
+        assert part in line
+    assert not (preset.parent / "runs").exists()
+
+
+def test_a_memory_smaller_than_the_classes_is_refused(preset: Path) -> None:
+    typed = ["run", str(preset), "learner.name=l2p-r", "learner.capacity=49"]
+    result = CliRunner().invoke(app, typed)
+    assert result.exit_code == 2
+    assert "learner.capacity = 49" in result.stderr
+    assert "50" in result.stderr
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    result = CliRunner().invoke(app, ["run", "glyphs100-l2"])
+    assert result.exit_code == 2
+    assert "glyphs100-l2p" in result.stderr
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("[learner\n")
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "broken.toml")])
+    assert result.exit_code == 2
+    assert "broken.toml: not TOML" in result.stderr
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_is_complete_and_survives_being_written(name: str, tmp_path: Path) -> None:
+    config = load_config(name)
+    (tmp_path / "again.toml").write_text(to_toml(config))
+    assert load_config(str(tmp_path / "again.toml")) == config
+    assert f"promptpool run {name}" in presets()[name].read_text()
+
+
+def test_values_are_set_by_table_and_key(preset: Path) -> None:
+    config = load_config(str(preset), ["learner.top_k=4", "learner.start=[-1, 1]", "plan.clip=none", "seed=3"])
+    assert config["learner"]["top_k"] == 4
+    assert config["learner"]["start"] == (-1, 1)
+    assert config["plan"]["clip"] is None
+    assert config["learner"]["seed"] == config["plan"]["seed"] == 3
+
+
+def test_the_backbone_decides_the_view_unless_told(preset: Path) -> None:
+    assert build(load_config(str(preset))).config["view"] == {
+        "size": 32,
+        "values": "unit",
+        "crop": None,
+        "flip": False,
+    }
+    assert build(load_config(str(preset), ["view.values=symmetric"])).learner.view.values == "symmetric"
+
+
+def test_a_profile_lies_beneath_the_tables(preset: Path) -> None:
+    config = load_config(str(preset), ["profile=google-v2", "learner.top_k=3"])
+    assert (config["learner"]["vote"], config["learner"]["prompt_length"]) == (16, 10)
+    assert config["learner"]["top_k"] == 3
+    assert config["plan"]["learning_rate"] == 0.01  # the preset's own
+    assert config["plan"]["clip_frozen"]
+    assert config["view"]["flip"]
+
+
+def test_a_whole_configuration_is_its_own_completion(preset: Path) -> None:
+    config = load_config(str(preset))
+    assert complete(config) == config

@@ -1,0 +1,131 @@
+"""A run in its folder: what is written, going on, stopping, finishing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from promptpool.cli import app
+from promptpool.experiments.config import ConfigError, load_config
+from promptpool.experiments.runner import is_finished, run, run_folder
+from promptpool.training.folder import read_run
+from small_runs import preset as preset_fixture
+from small_runs import small_preset
+
+preset = preset_fixture
+COMMAND = str(Path(sys.executable).with_name("promptpool"))
+
+
+def test_a_run_leaves_all_that_is_known_of_it(preset: Path, tmp_path: Path) -> None:
+    config = load_config(str(preset))
+    folder = tmp_path / "run"
+    for _ in run(config, folder):
+        pass
+    found = read_run(folder)
+    assert found.finished
+    assert is_finished(folder)
+    assert len(found.records) == len(found.seconds) == 5
+    assert found.config["learner"]["top_k"] == 5
+    assert found.config["view"]["size"] == 32
+    assert found.environment["backbone"].startswith("sha256:")
+    assert found.environment["trained_parameters"] == 10 * 6 * 32 + 10 * 33
+    assert found.environment["class_names"][0] == "numbers 0" or len(found.environment["class_names"]) == 50
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".lock",
+        "checkpoint",
+        "config.toml",
+        "environment.json",
+        "records.jsonl",
+        "times.json",
+    ]
+
+
+def test_the_folder_is_named_by_all_values(preset: Path, tmp_path: Path) -> None:
+    first = run_folder(tmp_path, "a preset", load_config(str(preset)))
+    assert first == run_folder(tmp_path, "a preset", load_config(str(preset)))
+    assert first != run_folder(tmp_path, "a preset", load_config(str(preset), ["seed=1"]))
+    assert first.parent == tmp_path
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(preset: Path, tmp_path: Path) -> None:
+    config = load_config(str(preset))
+    for _ in run(config, tmp_path / "whole"):
+        pass
+    for stop in (3, 9):
+        for step in run(config, tmp_path / "parts", seconds=0):
+            if step.step == stop:
+                break
+    for _ in run(config, tmp_path / "parts"):
+        pass
+    for name in ("records.jsonl", "config.toml", "environment.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_two_processes_do_not_share_a_run(preset: Path, tmp_path: Path) -> None:
+    config = load_config(str(preset))
+    first = run(config, tmp_path / "run")
+    next(first)
+    with pytest.raises(ConfigError, match="another process"):
+        next(run(config, tmp_path / "run"))
+    first.close()
+    next(run(config, tmp_path / "run"))
+
+
+def test_the_same_command_says_when_a_run_is_finished(preset: Path, tmp_path: Path) -> None:
+    typed = ["run", str(preset), "--folder", str(tmp_path / "run")]
+    first = CliRunner().invoke(app, typed)
+    assert first.exit_code == 0, first.output
+    assert "task 5 of 5" in first.output
+    second = CliRunner().invoke(app, typed)
+    assert second.exit_code == 0
+    assert "is finished" in second.output
+
+
+def test_a_dry_run_writes_nothing_and_says_what_it_costs(preset: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["run", str(preset), "--dry-run", "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 0, result.output
+    for part in ("5 experiences, 50 classes", "2,250 trained parameters", "20 of 16 images", "estimated time", "MiB"):
+        assert part in result.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
+    preset = small_preset(tmp_path)
+    folder = tmp_path / "run"
+    typed = [COMMAND, "run", str(preset), "plan.epochs=400", "--folder", str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    while not (folder / "environment.json").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said
+    assert (folder / "checkpoint").exists()
+    assert "Traceback" not in said
+
+
+def test_runs_under_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
+    preset = small_preset(tmp_path, "nearest-mean")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    typed = [*launch, COMMAND, "run", str(preset), "--folder", str(tmp_path / "two")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(typed, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    for _ in run(load_config(str(preset)), tmp_path / "one"):
+        pass
+    assert read_run(tmp_path / "two").environment["ranks"] == 2
+    assert [r.correct for r in read_run(tmp_path / "two").records] == [
+        r.correct for r in read_run(tmp_path / "one").records
+    ]
