@@ -162,7 +162,8 @@ def test_a_seed_decides_everything(policy: str) -> None:
 
 def test_the_size_of_batches_does_not_matter() -> None:
     labels = [number % 3 for number in range(48)]
-    assert torch.equal(kept(filled(9, labels, step=16)).ids, kept(filled(9, labels, step=48)).ids)
+    first, second = kept(filled(9, labels, step=16)).ids, kept(filled(9, labels, step=48)).ids
+    assert torch.equal(first.sort().values, second.sort().values)
 
 
 @pytest.mark.parametrize("policy", ["reservoir", "balanced"])
@@ -184,7 +185,7 @@ def test_a_restored_memory_goes_on_as_the_first_would(policy: str, before: int) 
 
 def test_inputs_of_another_shape_are_refused_and_change_nothing() -> None:
     memory = filled(9, [0, 1, 2], step=3)
-    with pytest.raises(ValueError, match=r"\[3, 1, 1\] and \[3, 2, 2\]"):
+    with pytest.raises(ValueError, match=r"\[3, 2, 2\] do not fit a memory of \[3, 1, 1\]"):
         memory.add(rows([0, 1], 3, side=2))
     assert len(memory) == len(kept(memory).y) == 3
     memory.add(rows([0, 1], 3))

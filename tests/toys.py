@@ -18,6 +18,7 @@ from promptpool.training.loop import Plan
 
 CLASSES = 6
 VIEW = View(8)
+RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
@@ -59,8 +60,8 @@ def toy_backbone(seed: int = 0, dim: int = 32) -> ViT:
     return vit.eval()
 
 
-def toy_learner(name: str, **values: Any) -> Learner:
-    return LEARNERS[name](toy_backbone(), VIEW, **{**VALUES.get(name, {}), **values})
+def toy_learner(name: str, view: View = VIEW, **values: Any) -> Learner:
+    return LEARNERS[name](toy_backbone(), view, **{**VALUES.get(name, {}), **values})
 
 
 def toy_plan(name: str) -> Plan:

@@ -162,7 +162,7 @@ def describe(config: Config) -> None:
         "training images": sizes,
         "test images": ", ".join(str(len(test)) for test in stream.tests),
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters at the start",
-        "backbone": f"{config['backbone']['name']}, {built.learner.backbone.fingerprint()}",
+        "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": f"{cost.seconds:.0f} s",
         "memory": f"{cost.memory / 2**20:.0f} MiB",

@@ -7,6 +7,7 @@ the parameters of one process.
 
 from __future__ import annotations
 
+import atexit
 import os
 
 import torch
@@ -15,9 +16,13 @@ from torch import Tensor
 
 
 def start() -> None:
-    """Join the other processes if `torchrun` started this one; otherwise do nothing."""
-    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    """Join the other processes if `torchrun` started this one; otherwise, or when joined already, do nothing."""
+    if "WORLD_SIZE" not in os.environ or dist.is_initialized():
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    atexit.register(stop)
 
 
 def stop() -> None:

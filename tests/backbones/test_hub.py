@@ -97,12 +97,13 @@ def test_loads_a_model_by_its_hub_name(hub: Hub, tmp_path: Path, monkeypatch: py
     torch.testing.assert_close(all_rows(loaded, images()), expected, atol=1e-5, rtol=0)
 
 
-def test_fetches_two_files_only(hub: Hub, tmp_path: Path) -> None:
+def test_fetches_what_describes_the_weights_and_nothing_that_runs(hub: Hub, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "pytorch_model.bin", "run_me.py"):
         (hub.folder / name).write_text(name)
     folder = fetch("owner/tiny", endpoint=hub.endpoint, cache=tmp_path / "cache")
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
-    assert {Path(path).name for path in hub.asked} == {"config.json", "model.safetensors"}
+    asked = {Path(path).name for path in hub.asked}
+    assert asked == {"config.json", "model.safetensors", "preprocessor_config.json"}
 
 
 def test_what_was_fetched_is_there_without_a_network(hub: Hub, tmp_path: Path) -> None:

@@ -364,7 +364,7 @@ def test_the_query_is_of_the_view_or_of_the_plain_image(query_view: str) -> None
 def test_a_test_query_is_of_the_plain_image(query_view: str) -> None:
     learner, batch = l2p(RANDOM_VIEW, query_view=query_view).eval(), toy_batch(8)
     chosen = transcription(learner, learner.view.plain(batch.x), batch.y).chosen
-    assert [sorted(row) for row in learner.prompted(batch)[1].indices.tolist()] == chosen
+    assert [sorted(row) for row in learner.prompted(batch, learner.inputs(batch))[1].indices.tolist()] == chosen
     assert len(learner.frozen) == 8  # read from the store from now on
 
 

@@ -16,10 +16,15 @@ from safetensors.torch import save_file
 from promptpool import distributed
 from promptpool.files import write_whole
 from promptpool.learners import LEARNERS
+from promptpool.learners.base import Learner
 from promptpool.training.checkpoint import learn, save_checkpoint
 from promptpool.training.loop import Session
 from promptpool.training.record import Record
-from toys import toy_learner, toy_plan_for_ranks, toy_stream
+from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+
+
+def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
+    return {key: value.contiguous() for key, value in learner.state()["weights"].items()}
 
 
 def resumed(name: str, checkpoint: Path) -> list[Record]:
@@ -38,13 +43,16 @@ def main() -> None:
     torch.set_num_threads(1)
     distributed.start()
     for name in LEARNERS:
+        learner = toy_learner(name, view=RANDOM_VIEW)
+        list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+        if distributed.rank() == 0:
+            save_file(weights_of(learner), folder / f"{name}.random.safetensors")
         learner = toy_learner(name)
         records = list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
         again = resumed(name, folder / f"{name}.checkpoint")
         assert [r.to_json() for r in again] == [r.to_json() for r in records]
         if distributed.rank() == 0:
-            weights = {key: value.contiguous() for key, value in learner.state()["weights"].items()}
-            save_file(weights, folder / f"{name}.safetensors")
+            save_file(weights_of(learner), folder / f"{name}.safetensors")
             write_whole(folder / f"{name}.jsonl", "\n".join(record.to_json() for record in records).encode())
     distributed.stop()
 

@@ -126,6 +126,10 @@ def test_weights_of_another_kind_are_refused(path: Path) -> None:
         load_checkpoint(path, session())
 
 
+def _with(state: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {"dict": [[key, value if key == name else item] for key, item in state["dict"]]}
+
+
 def changed(path: Path, change: Any) -> None:
     """The checkpoint with its header and tensors put through `change`."""
     with safe_open(path, framework="pt") as file:
@@ -145,6 +149,13 @@ def changed(path: Path, change: Any) -> None:
         lambda header, tensors: header.update(state={"dict": []}),
         lambda header, tensors: header.update(state=None),
         lambda header, tensors: header.pop("state"),
+        lambda header, tensors: header.update(state=_with(header["state"], "place", {"list": [0, 0, 0, -1]})),
+        lambda header, tensors: header.update(state=_with(header["state"], "place", {"list": [3, 0, 0, 10]})),
+        lambda header, tensors: header.update(state=_with(header["state"], "place", {"list": [0, 0, "1", 1]})),
+        lambda header, tensors: header.update(state=_with(header["state"], "place", None)),
+        lambda header, tensors: header.update(state=_with(header["state"], "losses", "none")),
+        lambda header, tensors: header.update(state=_with(header["state"], "learner", 7)),
+        lambda header, tensors: header.update(state=_with(header["state"], "descend", {"list": []})),
     ],
 )
 def test_a_damaged_state_is_one_clear_error(path: Path, change: Any) -> None:
@@ -152,6 +163,13 @@ def test_a_damaged_state_is_one_clear_error(path: Path, change: Any) -> None:
     with pytest.raises(BadFileError, match=str(path)) as caught:
         load_checkpoint(path, session())
     assert "\n" not in str(caught.value)
+
+
+def test_a_header_nested_without_end_is_refused(path: Path) -> None:
+    deep = "[" * 200_000
+    save_file({"0": torch.zeros(1)}, path, metadata={"promptpool": deep})
+    with pytest.raises(BadFileError, match="not a checkpoint of ours"):
+        load_checkpoint(path, session())
 
 
 def test_cut_and_flipped_files_load_or_are_refused(path: Path) -> None:

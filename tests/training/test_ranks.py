@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from promptpool.learners import LEARNERS
 from promptpool.training.checkpoint import learn
 from promptpool.training.record import Record
-from toys import toy_learner, toy_plan_for_ranks, toy_stream
+from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
 
 TESTS = Path(__file__).parents[1]
 
@@ -29,6 +29,15 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return folder
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_two_ranks_equal_one_process_through_a_random_view(name: str, two_ranks: Path) -> None:
+    learner = toy_learner(name, view=RANDOM_VIEW)
+    list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+    weights = load_file(two_ranks / f"{name}.random.safetensors")
+    for key, value in learner.state()["weights"].items():
+        torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LEARNERS)

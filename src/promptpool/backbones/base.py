@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from promptpool.data.views import Range
@@ -22,13 +23,14 @@ class FeatureExtractor(nn.Module, ABC):
     values: Range | None = None
 
     def fingerprint(self) -> str:
-        """What these weights are: `origin`, or where there is no file a hash of the weights as they now are."""
-        if self.origin != "random":
-            return self.origin
-        digest = hashlib.sha256()
-        for value in self.state_dict().values():
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        return f"weights:{digest.hexdigest()}"
+        """A hash of what this model computes: its class and sizes, and every weight as it now is."""
+        sizes = {name: value for name, value in vars(self).items() if isinstance(value, int | float | str)}
+        sizes = {name: value for name, value in sizes.items() if name not in ("origin", "training")}
+        digest = hashlib.sha256(f"{type(self).__name__} {sorted(sizes.items())}".encode())
+        for name, value in self.state_dict().items():
+            digest.update(f"{name} {value.dtype} {[*value.shape]}".encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class FrozenFeatures:
     """The features of every example met so far, by id."""
 
     def __init__(self, backbone: FeatureExtractor, view: View) -> None:
-        self.backbone = backbone
+        self.backbone = backbone.eval()
         self.view = view
         self._slots: dict[int, int] = {}
         self._table = torch.empty(0, backbone.dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from promptpool.errors import BadFileError
@@ -33,6 +34,8 @@ def fetch(name: str, *, endpoint: str | None = None, cache: Path | None = None) 
         raise ModuleNotFoundError(f"{name}: hub names need one more package: pip install 'promptpool[hub]'") from error
     try:
         paths = [Path(hf_hub_download(name, file, endpoint=endpoint, cache_dir=cache)) for file in FILES]
+        with suppress(EntryNotFoundError):  # says the mean and deviation, where there is one
+            hf_hub_download(name, "preprocessor_config.json", endpoint=endpoint, cache_dir=cache)
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise BadFileError(f"{name}: neither a path here nor a model that the hub lets you read") from error
     except LocalEntryNotFoundError as error:

@@ -33,22 +33,23 @@ from promptpool.errors import BadFileError
 SHIPPED = {"vit-glyphs": "vit_glyphs.safetensors"}  # what comes with the package, see assets/README.md
 
 
-def load_backbone(name_or_path: str | Path, *, image_size: int | None = None) -> ViT:
+def load_backbone(name_or_path: str | Path, *, image_size: int | None = None, heads: int | None = None) -> ViT:
     """The ViT in a weights file, a Hugging Face folder, or on the hub, in float32.
 
     `image_size` resizes the positions when it differs from the file's. The file's SHA-256 is in `origin`, and its
     mean and deviation, if it gives them, in `values`. A timm checkpoint without `heads` in its metadata gets one
-    head per 64 channels, as ViT-Ti, -S, -B and -L have; the widths of ViT-H, -g and -G get their 16.
+    head per 64 channels, as ViT-Ti, -S, -B and -L have (the widths of ViT-H, -g and -G get their 16); `heads` says
+    otherwise.
     """
     path = _located(name_or_path)
     if path.is_dir():
         layout, description = from_folder(path)
         with open_archive(path / "model.safetensors") as archive:
-            return _built(archive, layout, description, image_size)
+            return _built(archive, layout, description, image_size, heads)
     with open_archive(path) as archive:
         if path.suffix == ".npz":
-            return _built(archive, OFFICIAL, Description(path), image_size)
-        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size)
+            return _built(archive, OFFICIAL, Description(path), image_size, heads)
+        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size, heads)
 
 
 def _located(name_or_path: str | Path) -> Path:
@@ -66,13 +67,15 @@ def _located(name_or_path: str | Path) -> Path:
     )
 
 
-def _built(archive: Archive, layout: Layout, description: Description, image_size: int | None) -> ViT:
+def _built(
+    archive: Archive, layout: Layout, description: Description, image_size: int | None, heads: int | None
+) -> ViT:
     archive = _trimmed(archive, layout)
     sizes = read_sizes(archive, layout)
     for size, field, value in description.claims:
         if getattr(sizes, size) != value:
             raise BadFileError(f"{description.source}: {field} = {value}, but the tensors have {getattr(sizes, size)}")
-    heads = description.heads or read_heads(archive, layout, sizes.dim)
+    heads = heads or description.heads or read_heads(archive, layout, sizes.dim)
     try:
         stored = _empty(sizes, heads, description.norm_eps, sizes.image_size)
     except ValueError as error:

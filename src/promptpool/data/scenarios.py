@@ -99,18 +99,26 @@ def joint(stream: Stream) -> Stream:
 def from_arrays(train: Sequence[Arrays], test: Sequence[Arrays]) -> Stream:
     """A stream of one's own: a pair of inputs and labels per experience, and per test set.
 
-    Labels may be integers or strings; classes are numbered in the order in which they appear.
+    Labels may be integers or strings; classes are numbered in the order in which they appear, and named by their
+    labels as text.
     """
-    pairs = [*train, *test]
-    names = list(dict.fromkeys(label for _, labels in pairs for label in np.asarray(labels).tolist()))
+    if not train or not test:
+        raise ValueError("a stream has at least one experience and one test set")
+    inputs = [x for x, _ in (*train, *test)]
+    labels = [[str(label) for label in np.asarray(y).tolist()] for _, y in (*train, *test)]
+    names = list(dict.fromkeys(label for part in labels[: len(train)] for label in part))
     number = {name: i for i, name in enumerate(names)}
-    sets = [examples(x, [number[label] for label in np.asarray(labels).tolist()]) for x, labels in pairs]
+    unknown = {label for part in labels[len(train) :] for label in part} - set(number)
+    if unknown:
+        raise ValueError(f"test label {min(unknown)!r} occurs in no training data")
+    numbers = [np.array([number[label] for label in part], dtype=np.int64) for part in labels]
+    sets = [examples(x, y) for x, y in zip(inputs, numbers, strict=True)]
     experiences = tuple(Experience(t, part, part.classes) for t, part in enumerate(sets[: len(train)]))
     tests = tuple(sets[len(train) :])
     matched = len(tests) == len(train) and all(
         set(part.classes) <= set(experience.classes) for part, experience in zip(tests, experiences, strict=True)
     )
-    return Stream(experiences, tests, tuple(str(name) for name in names), task_tests=matched)
+    return Stream(experiences, tests, tuple(names), task_tests=matched)
 
 
 def _of_classes(part: Examples, classes: Sequence[int]) -> Examples:

@@ -183,6 +183,9 @@ class Stream:
             raise ValueError("a stream has at least one experience and one test set")
         if self.task_tests and len(self.tests) != len(self.experiences):
             raise ValueError(f"{len(self.experiences)} experiences need as many test sets, not {len(self.tests)}")
+        for experience in self.experiences:
+            if not set(experience.train.classes) <= set(experience.classes):
+                raise ValueError(f"experience {experience.index} holds labels that are not among its classes")
         for part in (*(experience.train for experience in self.experiences), *self.tests):
             if len(part) == 0:
                 raise ValueError("every experience and every test set of a stream holds at least one example")

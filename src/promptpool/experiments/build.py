@@ -46,7 +46,8 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     stream = _stream(config["dataset"], config["scenario"], stock)
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
     frozen = stock.features.setdefault(repr((config["backbone"], view)), FrozenFeatures(backbone, view))
-    learner = _made("learner", LEARNERS[name], values, backbone, view, frozen=frozen)
+    shared = {} if values.get("train_backbone") else {"frozen": frozen}
+    learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
     try:
         check(learner, stream, plan)
     except ValueError as error:

@@ -90,7 +90,7 @@ def environment(built: Built) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "ranks": distributed.world(),
         "seed": built.config["seed"],
-        "backbone": learner.backbone.fingerprint(),
+        "backbone": learner.backbone.origin,
         "stream": stream.fingerprint,
         "revision": _revision(),
         "class_names": list(stream.class_names),

@@ -39,6 +39,7 @@ class Learner(nn.Module):
     a frozen backbone is shared.
     """
 
+    frozen: FrozenFeatures  # of learners that leave the backbone as it is
     remembers: ClassVar[tuple[str, ...]] = ()
     single_pass: ClassVar[bool] = False  # a second epoch would change nothing
 
@@ -61,9 +62,13 @@ class Learner(nn.Module):
         self.backbone = copy.deepcopy(backbone) if train_backbone else backbone
         self.backbone.requires_grad_(train_backbone)
         self.view = view
-        self.frozen = FrozenFeatures(self.backbone, view) if frozen is None else frozen
-        if self.frozen.view != view or (not train_backbone and self.frozen.backbone is not backbone):
-            raise ValueError("frozen features must be those of the learner's own backbone and view")
+        if train_backbone and frozen is not None:
+            raise ValueError("a learner that trains its backbone has no frozen features")
+        if not train_backbone:
+            self.backbone.eval()
+            self.frozen = FrozenFeatures(self.backbone, view) if frozen is None else frozen
+            if self.frozen.view != view or self.frozen.backbone is not backbone:
+                raise ValueError("frozen features must be those of the learner's own backbone and view")
         self.generator = torch.Generator().manual_seed(seed)
         self.head = Head(backbone.dim, start=head_start, generator=self.generator)
         self.current: tuple[int, ...] = ()

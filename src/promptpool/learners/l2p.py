@@ -80,6 +80,8 @@ class L2P(Learner):
             seed=seed,
             frozen=frozen,
         )
+        if not isinstance(backbone, Backbone):
+            raise ValueError(f"backbone = {type(backbone).__name__}: has no tokens for prompts, use a transformer")
         for name, value, allowed in (
             ("order", order, ORDERS),
             ("position", position, POSITIONS),
@@ -115,17 +117,18 @@ class L2P(Learner):
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
 
     def loss(self, batch: Batch) -> Tensor:
+        x = self.inputs(batch)
         if self.memory:
-            batch = join(batch, self.memory.sample(len(batch.y)).to(batch.y.device))
-        features, chosen = self.prompted(batch)
+            old = self.memory.sample(len(batch.y)).to(batch.y.device)
+            batch, x = join(batch, old), torch.cat([x, self.inputs(old)])
+        features, chosen = self.prompted(batch, x)
         return F.cross_entropy(self.visible(self.head(features)), batch.y) + self.pull * chosen.distance.mean()
 
     def logits(self, batch: Batch) -> Tensor:
-        return self.head(self.prompted(batch)[0])  # type: ignore[no-any-return]
+        return self.head(self.prompted(batch, self.inputs(batch))[0])  # type: ignore[no-any-return]
 
-    def prompted(self, batch: Batch) -> tuple[Tensor, Chosen]:
-        """f_r^avg(x_p), [B, D], and the prompts that made it."""
-        x = self.inputs(batch)
+    def prompted(self, batch: Batch, x: Tensor) -> tuple[Tensor, Chosen]:
+        """f_r^avg(x_p), [B, D], of a batch in its view x, and the prompts that made it."""
         chosen = self.pool(self.query(batch, x))
         tokens, prompts = self.backbone.embed(x), chosen.prompts  # [B, L, D], [B, N * L_p, D]
         if self.position == "class":

@@ -35,7 +35,7 @@ def learn(
     stream: Stream,
     plan: Plan | None = None,
     *,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     seconds: float = 60.0,
 ) -> Iterator[Record]:
     """Go through the stream and yield a record after each experience.
@@ -45,10 +45,11 @@ def learn(
     gets the same records as if nothing had stopped it.
     """
     session = Session(learner, stream, plan or Plan())
-    if checkpoint is not None and checkpoint.exists():
-        load_checkpoint(checkpoint, session)
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        load_checkpoint(path, session)
     yield from tuple(session.records)
-    for step in kept(session, checkpoint, seconds=seconds):
+    for step in kept(session, path, seconds=seconds):
         if step.record is not None:
             yield step.record
 
@@ -85,7 +86,7 @@ def load_checkpoint(path: Path, session: Session) -> None:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("promptpool", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, RecursionError, ValueError) as error:
         raise BadFileError(f"{path}: not a checkpoint of ours ({error})") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise BadFileError(f"{path}: not a checkpoint of ours")
@@ -95,14 +96,17 @@ def load_checkpoint(path: Path, session: Session) -> None:
         raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}")
     try:
         state = _unpack(header["state"], tensors)
-        session.experience, session.epoch, session.batch, session.step = state["place"]
-        session.loss_sum, session.loss_count = state["losses"]
+        session.experience, session.epoch, session.batch, session.step = _place(state["place"], session)
+        loss_sum, loss_count = state["losses"]
+        session.loss_sum, session.loss_count = float(loss_sum), int(loss_count)
         session.records = [Record.from_json(line) for line in state["records"]]
+        if len(session.records) != session.experience:
+            raise ValueError(f"{len(session.records)} records for {session.experience} experiences")
         session.learner.restore(state["learner"])
         if state["descend"] is not None:
             session.descend = session.make_descent()
             session.descend.load_state_dict(state["descend"])
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise BadFileError(f"{path}: damaged ({reason})") from error
 
@@ -117,6 +121,17 @@ def belongs(session: Session) -> dict[str, Any]:
         "stream": session.stream.fingerprint,
         "plan": asdict(session.plan),
     }
+
+
+def _place(place: Any, session: Session) -> list[int]:
+    """Experience, epoch, batch and step, if they are a place in this session's stream."""
+    most = (len(session.stream.experiences), session.epochs, session.steps, session.steps)
+    if not isinstance(place, list) or len(place) != len(most):
+        raise ValueError(f"place = {place!r}: must be four whole numbers")
+    for value, limit in zip(place, most, strict=True):
+        if type(value) is not int or not 0 <= value <= limit:
+            raise ValueError(f"place = {place!r}: must lie within {most}")
+    return place
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -9,6 +9,7 @@ epoch alone, so a session that goes on after a kill shows the same batches as on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,10 +44,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "test_batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
-        if self.learning_rate <= 0:
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be a whole number, at least 1")
+        if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate = {self.learning_rate}: must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum = {self.momentum}: must lie between 0 and 1")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay = {self.weight_decay}: must be 0 or more")
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"optimiser = {self.optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
         if self.clip is not None and self.clip <= 0:
@@ -68,6 +73,7 @@ class Session:
     """A learner on its way through a stream."""
 
     def __init__(self, learner: Learner, stream: Stream, plan: Plan) -> None:
+        distributed.start()
         check(learner, stream, plan)
         self.learner, self.stream, self.plan = learner, stream, plan
         self.backbone = learner.backbone.fingerprint()  # as it is before any training
@@ -142,7 +148,7 @@ class Session:
             return None
         if self.batch == 0:
             self.loss_sum, self.loss_count = 0.0, 0
-        summed = float(distributed.total(loss.double() * len(mine)))
+        summed = float(distributed.total(torch.tensor(float(loss) * len(mine), dtype=torch.float64)))
         self.loss_sum, self.loss_count = self.loss_sum + summed, self.loss_count + len(index)
         return summed / len(index)
 
@@ -157,11 +163,12 @@ class Session:
 
     def _record(self, experience: Experience) -> Record:
         learner, tests = self.learner.eval(), self.stream.tests
-        known = [set(test.classes) <= set(learner.seen) or not self.stream.task_tests for test in tests]
+        known = [not set(test.classes).isdisjoint(learner.seen) for test in tests]
         counts = [
-            count_correct(learner, test, self.plan.test_batch_size) if ready else (None, None)
-            for test, ready in zip(tests, known, strict=True)
+            count_correct(learner, test, self.plan.test_batch_size) if is_known else (None, None)
+            for test, is_known in zip(tests, known, strict=True)
         ]
+        ready = [my_part(test) for test, is_known in zip(tests, known, strict=True) if is_known]
         return Record(
             experience=experience.index,
             step=self.step,
@@ -170,9 +177,11 @@ class Session:
             correct=tuple(without for without, _ in counts),
             total=tuple(len(test) for test in tests),
             correct_given_task=tuple(given for _, given in counts) if self.plan.task_given else None,
-            facts=learner.facts(
-                [my_part(test) for test, ready in zip(tests, known, strict=True) if ready], self.plan.test_batch_size
-            ),
+            facts={
+                "backbone": learner.backbone.origin,
+                "loss_classes": None if self.loss_count == 0 else learner.loss_classes,
+                **learner.facts(ready, self.plan.test_batch_size),
+            },
         )
 
     def order(self, experience: Experience) -> Tensor:

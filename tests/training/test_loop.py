@@ -1,0 +1,141 @@
+"""The loop, the plan and the evaluation at their edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import SHORT, VIEW, toy_backbone, toy_examples, toy_learner, toy_schedule, toy_stream
+
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.resnet import ResNet18
+from promptpool.data.scenarios import from_arrays
+from promptpool.data.stream import Batch, Experience
+from promptpool.data.views import View
+from promptpool.learners import LEARNERS
+from promptpool.learners.base import Learner
+from promptpool.optim import Descent
+from promptpool.training import Plan, Session, learn
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"epochs": 0},
+        {"epochs": 1.5},
+        {"batch_size": 0},
+        {"test_batch_size": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"learning_rate": float("inf")},
+        {"momentum": 5.0},
+        {"weight_decay": -1.0},
+        {"clip": 0.0},
+        {"optimiser": "adamw"},
+    ],
+)
+def test_a_plan_that_cannot_be_meant_names_its_value(values: dict[str, Any]) -> None:
+    ((name, value),) = values.items()
+    with pytest.raises(ValueError, match=f"{name} = {value!r}"):
+        Plan(**values)
+
+
+def test_a_test_set_of_unknown_classes_waits(tmp_path: object) -> None:
+    del tmp_path
+    x = np.zeros((4, 8, 8, 3), dtype=np.uint8)
+    first, second = (x, ["a", "b", "a", "b"]), (x + 200, ["c", "d", "c", "d"])
+    stream = from_arrays([first, second], [first, second, (x + 9, ["a", "c", "a", "c"])])
+    records = list(learn(toy_learner("l2p"), stream, Plan(epochs=1, batch_size=2, task_given=True)))
+    assert records[0].correct[1] is None
+    assert records[0].correct[2] is not None, "half of its classes are known"
+    assert None not in records[1].correct
+
+
+def test_every_example_of_every_epoch_is_shown_once_in_an_order_of_its_own() -> None:
+    shown: list[list[int]] = []
+
+    class Listener(Learner):
+        def step(self, batch: Batch, descend: Descent) -> torch.Tensor | None:
+            shown.append(batch.ids.tolist())
+            assert batch.fresh == (len(shown) <= 4)
+            return super().step(batch, descend)
+
+    stream = toy_stream(tasks=1)
+    list(learn(Listener(toy_backbone(), VIEW, train_backbone=False), stream, Plan(epochs=2, batch_size=30)))
+    first, second = [i for ids in shown[:4] for i in ids], [i for ids in shown[4:] for i in ids]
+    assert sorted(first) == sorted(second) == sorted(stream.experiences[0].train.ids.tolist())
+    assert first != second
+
+
+def test_the_optimiser_is_new_for_each_task_and_one_for_a_schedule() -> None:
+    for stream, new in ((toy_stream(), 3), (toy_schedule(), 1)):
+        learner = toy_learner("l2p", loss_classes="seen")
+        session = Session(learner, stream, Plan(epochs=1, batch_size=10))
+        optimisers = []
+        for _ in session:
+            if session.descend is not None and session.descend not in optimisers:
+                optimisers.append(session.descend)
+        assert len(optimisers) == new
+
+
+def test_a_schedule_tells_a_learner_nothing_of_its_windows() -> None:
+    class Told(Learner):
+        def before(self, experience: Experience) -> None:
+            raise AssertionError(f"told of window {experience.index}")
+
+        after = before
+
+    learner = Told(toy_backbone(), VIEW, train_backbone=False, loss_classes="seen")
+    seen = [len(learner.seen) for _ in Session(learner, toy_schedule(), Plan(epochs=1, batch_size=10))]
+    assert seen == sorted(seen)
+    assert seen[0] < 6 == seen[-1], "classes are met when their first label arrives"
+    with pytest.raises(ValueError, match="epochs = 5"):
+        Session(toy_learner("l2p", loss_classes="seen"), toy_schedule(), Plan())
+
+
+def test_a_learner_that_trains_its_backbone_has_no_frozen_features() -> None:
+    backbone = toy_backbone()
+    assert not hasattr(Learner(backbone, VIEW), "frozen")
+    with pytest.raises(ValueError, match="no frozen features"):
+        Learner(backbone, VIEW, frozen=FrozenFeatures(backbone, VIEW))
+
+
+def test_batch_statistics_of_a_frozen_network_stay() -> None:
+    network = ResNet18(width=4, stem="cifar").start(torch.Generator().manual_seed(0))
+    before = network.bn1.running_mean.clone() if network.bn1.running_mean is not None else None
+    learner = Learner(network, View(8), train_backbone=False)
+    batch = toy_examples(2, 1).batch(slice(None))
+    alone = learner.frozen(batch.__class__(batch.x[:1], batch.y[:1], batch.ids[:1]))
+    list(learn(learner, toy_stream(), SHORT))
+    assert before is not None
+    assert network.bn1.running_mean is not None
+    assert torch.equal(network.bn1.running_mean, before)
+    assert torch.equal(learner.frozen(batch)[:1], alone)
+
+
+def test_prompts_need_tokens() -> None:
+    with pytest.raises(ValueError, match="backbone = ResNet18"):
+        LEARNERS["l2p"](ResNet18(width=4), View(8))
+
+
+def test_a_fingerprint_knows_weights_and_sizes() -> None:
+    backbone = toy_backbone()
+    same = toy_backbone()
+    assert backbone.fingerprint() == same.fingerprint()
+    same.heads = 4
+    assert backbone.fingerprint() != same.fingerprint()
+    backbone.origin = "sha256:of a file"
+    before = backbone.fingerprint()
+    with torch.no_grad():
+        backbone.norm.weight[0] += 1
+    assert backbone.fingerprint() != before
+    assert backbone.bfloat16().fingerprint() != before
+
+
+def test_a_record_says_which_weights_and_which_classes() -> None:
+    record = next(iter(learn(toy_learner("l2p"), toy_stream(), SHORT)))
+    assert (record.facts["backbone"], record.facts["loss_classes"]) == ("random", "current")
+    record = next(iter(learn(toy_learner("nearest-mean"), toy_stream(), SHORT)))
+    assert record.facts["loss_classes"] is None
