@@ -152,9 +152,9 @@ def _lines(
 ) -> Figure | None:
     if not curves:
         return None
-    names = ["\n".join(textwrap.wrap(curve.name, 18, break_on_hyphens=False)) for curve in curves]
+    names = ["\n".join(textwrap.wrap(curve.name, 17, break_on_hyphens=False)) for curve in curves]
     text_lines = sum(name.count("\n") + 1 for name in names)
-    height = max(3.2, 1.1 + 0.2 * text_lines)
+    height = max(3.4, 1.1 + 0.21 * text_lines)
     with drawing(theme) as look:
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
@@ -168,7 +168,7 @@ def _lines(
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=whole))
         axes.set_title(title)
         axes.set_xlabel(across)
-        _name_lines(axes, curves, names, look, line_height=0.19 / (height - 0.9))
+        _name_lines(axes, curves, names, look, line_height=0.2 / (height - 0.95))
     return figure
 
 
@@ -225,7 +225,7 @@ def _name_lines(axes: Axes, curves: Sequence[Curve], names: Sequence[str], look:
             linestyle="-" if reaches else ":",
             clip_on=False,
         )
-        axes.text(1.065, at, name, transform=beside, va="center", fontsize=9, linespacing=1.05)
+        axes.text(1.065, at, name, transform=beside, va="center", fontsize=10, linespacing=1.05)
 
 
 def _apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:

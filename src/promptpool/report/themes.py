@@ -61,7 +61,7 @@ def drawing(name: str) -> Iterator[Theme]:
         "axes.labelcolor": theme.muted,
         "axes.titlecolor": theme.ink,
         "axes.titlelocation": "left",
-        "axes.titlesize": 10.5,
+        "axes.titlesize": 11,
         "axes.titlepad": 10,
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -69,7 +69,7 @@ def drawing(name: str) -> Iterator[Theme]:
         "axes.axisbelow": True,
         "axes.unicode_minus": True,
         "font.family": ["DejaVu Sans"],  # comes with matplotlib, so the bytes are the same everywhere
-        "font.size": 9.5,
+        "font.size": 10,
         "grid.color": theme.grid,
         "text.color": theme.ink,
         "text.parse_math": False,
@@ -88,8 +88,7 @@ def drawing(name: str) -> Iterator[Theme]:
 
 
 def svg(figure: Figure) -> bytes:
-    with mpl.rc_context({"svg.hashsalt": "promptpool", "svg.fonttype": "path"}):
-        return _saved(figure, "svg", {"Date": None, "Creator": None})
+    return _saved(figure, "svg", {"Date": None, "Creator": None})
 
 
 def png(figure: Figure) -> bytes:
@@ -102,5 +101,8 @@ def png(figure: Figure) -> bytes:
 
 def _saved(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
     file = io.BytesIO()
-    figure.savefig(file, format=form, dpi=200, facecolor=figure.get_facecolor(), metadata=metadata)
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams["svg.hashsalt"] = "promptpool"
+        figure.savefig(file, format=form, dpi=200, facecolor=figure.get_facecolor(), metadata=metadata)
     return file.getvalue()

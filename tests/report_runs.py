@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,5 +68,5 @@ def written(
 
 
 def _toml(title: str, values: dict[str, Any]) -> str:
-    written = {key: str(value).lower() if isinstance(value, bool) else repr(value) for key, value in values.items()}
-    return (f"[{title}]\n" if title else "") + "".join(f"{key} = {value}\n" for key, value in written.items())
+    lines = (f"{key} = {json.dumps(value)}\n" for key, value in values.items())  # in JSON as in TOML
+    return (f"[{title}]\n" if title else "") + "".join(lines)
