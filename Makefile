@@ -3,13 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test browser-test check bench format clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -q
+
+browser-test: $(READY)
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
+	  { echo "browser-test needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
+	PROMPTPOOL_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -q -m browser
 
 check: $(READY)
 	$(BIN)/ruff check .

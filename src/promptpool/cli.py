@@ -31,8 +31,8 @@ from promptpool.experiments.estimate import estimate
 from promptpool.experiments.runner import is_finished, run, run_folder
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
-from promptpool.report.page import write_report
-from promptpool.report.tables import as_rich
+from promptpool.report.report import write_report
+from promptpool.report.tables import terminal_tables
 from promptpool.training.folder import read_records, read_run
 
 BACKBONES = {
@@ -73,7 +73,7 @@ def demo(
         finished = [read_run(folder) for folder in folders]
         page = write_report(finished, runs / "report")
     console = Console()
-    for table in as_rich(finished):
+    for table in terminal_tables(finished):
         console.print(table)
     console.print(f"The demo took {time.monotonic() - begin:.0f} s. The page of plots: {page}", highlight=False)
 
@@ -99,7 +99,7 @@ def run_preset(
         else:
             watch({path.name: (config, path)})
         if distributed.rank() == 0:
-            for table in as_rich([read_run(path)]):
+            for table in terminal_tables([read_run(path)]):
                 Console().print(table)
             typer.echo(f"records: {path}, page: promptpool report {path}")
         distributed.stop()
@@ -114,7 +114,7 @@ def report(
     with complaints():
         found = [read_run(path) for path in runs]
         page = write_report(found, out)
-    for table in as_rich(found):
+    for table in terminal_tables(found):
         Console().print(table)
     typer.echo(f"page: {page}")
 

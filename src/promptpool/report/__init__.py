@@ -1,0 +1,1 @@
+"""Tables, pictures and one page of runs, made from run folders alone."""
