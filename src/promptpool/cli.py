@@ -161,7 +161,7 @@ def describe(config: Config) -> None:
         "stream": f"{len(stream.experiences)} experiences, {len(stream.class_names)} classes",
         "training images": sizes,
         "test images": ", ".join(str(len(test)) for test in stream.tests),
-        "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters at the start",
+        "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": f"{cost.seconds:.0f} s",

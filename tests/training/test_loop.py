@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toys import SHORT, VIEW, toy_backbone, toy_examples, toy_learner, toy_schedule, toy_stream
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
@@ -18,6 +17,7 @@ from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.optim import Descent
 from promptpool.training import Plan, Session, learn
+from toys import SHORT, VIEW, toy_backbone, toy_examples, toy_learner, toy_schedule, toy_stream
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def build(config: Config, stock: Stock | None = None) -> Built:
 def _backbone(values: Config, stock: Stock) -> ViT:
     key = repr(values)
     if key not in stock.backbones:
-        stock.backbones[key] = load_backbone(values["name"], image_size=values.get("image_size")).eval()
+        keywords = {name: value for name, value in values.items() if name != "name"}
+        stock.backbones[key] = _made("backbone", load_backbone, keywords, values["name"]).eval()
     return stock.backbones[key]
 
 

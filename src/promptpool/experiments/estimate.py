@@ -38,7 +38,7 @@ def estimate(built: Built, *, probes: int = 3) -> Estimate:
     )
     first = session.steps // session.epochs
     seconds = first * fresh + (session.steps - first) * known + tested * per_image
-    trained = sum(parameter.numel() for parameter in built.learner.parameters() if parameter.requires_grad)
+    trained = built.learner.trained_parameters(len(built.stream.class_names))
     return Estimate(seconds, peak_memory(), session.steps, trained)
 
 

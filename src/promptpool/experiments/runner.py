@@ -80,7 +80,6 @@ def open_session(built: Built, path: Path) -> Session:
 def environment(built: Built) -> dict[str, Any]:
     """What the numbers of a run depend on, beside its configuration."""
     learner, stream = built.learner, built.stream
-    trained = [parameter.numel() for name, parameter in learner.named_parameters() if parameter.requires_grad]
     return {
         "promptpool": __version__,
         "python": platform.python_version(),
@@ -96,7 +95,7 @@ def environment(built: Built) -> dict[str, Any]:
         "class_names": list(stream.class_names),
         "experiences": len(stream.experiences),
         "images": [len(experience.train) for experience in stream.experiences],
-        "trained_parameters": sum(trained),
+        "trained_parameters": learner.trained_parameters(len(stream.class_names)),
     }
 
 

@@ -57,6 +57,9 @@ class Learner(nn.Module):
         super().__init__()
         if loss_classes not in LOSS_CLASSES:
             raise ValueError(f"loss_classes = {loss_classes!r}: must be one of {', '.join(LOSS_CLASSES)}")
+        image_size = getattr(backbone, "image_size", view.size)
+        if view.size != image_size:
+            raise ValueError(f"view.size = {view.size}: this backbone reads image_size = {image_size}")
         self.loss_classes, self.head_start = loss_classes, head_start
         self.train_backbone, self.seed = train_backbone, seed
         self.backbone = copy.deepcopy(backbone) if train_backbone else backbone
@@ -143,6 +146,11 @@ class Learner(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.head.weight.device
+
+    def trained_parameters(self, classes: int) -> int:
+        """How many numbers are learned once the head has rows for this many classes."""
+        missing = max(classes - len(self.head.bias), 0) * (self.head.dim + 1) * self.head.weight.requires_grad
+        return missing + sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     def settings(self) -> dict[str, Any]:
         """The keywords that would build this learner again."""

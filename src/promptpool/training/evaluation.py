@@ -25,12 +25,12 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
 def count_correct(learner: Learner, test: Examples, batch_size: int) -> tuple[int, int]:
     """How many examples are predicted right without the task, and with the task given, over all ranks."""
     learner.eval()
-    seen, own = torch.tensor(learner.seen), torch.tensor(test.classes)
+    seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
     right = torch.zeros(2, dtype=torch.long)
     for batch in my_part(test).batches(batch_size):
         logits = learner.logits(batch.to(learner.device)).cpu()
         right[0] += (only(logits, seen).argmax(dim=1) == batch.y).sum()
-        right[1] += (only(only(logits, seen), own).argmax(dim=1) == batch.y).sum()
+        right[1] += (only(logits, own).argmax(dim=1) == batch.y).sum()
     without, given = distributed.total(right).tolist()
     return without, given
 
