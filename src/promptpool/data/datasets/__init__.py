@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from promptpool.data.glyphs.sets import glyph_five, glyph_styles, glyphs100
+from promptpool.data.glyphs.sets import glyph_five, glyph_styles, glyphs100, glyphs_validation
 
 DATASETS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "glyph-five": glyph_five,
     "glyph-styles": glyph_styles,
+    "glyphs-validation": glyphs_validation,
     "glyphs100": glyphs100,
 }

@@ -6,6 +6,8 @@
 | `glyph_styles` | 50 characters, 8 styles to train on and 3 to test | CORe50 | `domain_incremental(*set)` |
 | `glyph_five` | 5 unlike sets of 10 | 5-datasets | `class_incremental(*set, tasks=5)` |
 
+`glyphs_validation` is like `glyphs100` in other characters: hyper-parameters are chosen there.
+
 Image i of a class is the same however many are asked for, and whatever else is drawn.
 """
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from promptpool.data.glyphs import drawing
 from promptpool.data.glyphs.cache import cached
-from promptpool.data.glyphs.characters import FIVE, GLYPHS_100, STYLED_50
+from promptpool.data.glyphs.characters import FIVE, GLYPHS_100, STYLED_50, VALIDATION
 from promptpool.data.glyphs.drawing import Images, Key, Labels
 from promptpool.data.glyphs.five import SCENES
 from promptpool.data.glyphs.looks import plain_images
@@ -28,7 +30,12 @@ from promptpool.data.stream import Examples, examples
 
 LEVEL = 1.0  # the difficulty of `glyphs100`, chosen on VALIDATION
 STYLES_TO_TEST = ("embossed", "mosaic", "hatched")
-SETS = {"glyphs100": 1, "glyph-styles": 2, "glyph-five": 3}  # the second number of an image's key
+SETS = {
+    "glyphs100": 1,
+    "glyph-styles": 2,
+    "glyph-five": 3,
+    "glyphs-validation": 4,
+}  # the second number of an image's key
 TRAIN, TEST = 0, 1  # the third
 
 
@@ -50,20 +57,28 @@ class GlyphDomains(NamedTuple):
 
 def glyphs100(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> GlyphSet:
     """One hundred characters, any ink on any ground."""
-    counts = _checked(train_per_class, test_per_class, seed)
+    return _plain_set("glyphs100", GLYPHS_100, _checked(train_per_class, test_per_class, seed), seed)
 
+
+def glyphs_validation(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> GlyphSet:
+    """Other characters drawn as in glyphs100, to choose hyper-parameters on."""
+    return _plain_set("glyphs-validation", VALIDATION, _checked(train_per_class, test_per_class, seed), seed)
+
+
+def _plain_set(name: str, characters: str, counts: tuple[int, int], seed: int) -> GlyphSet:
     def draw(split: int) -> Images:
-        labels, indices = _grid(len(GLYPHS_100), counts[split])
-        keys = _keys("glyphs100", split, seed, GLYPHS_100, labels, indices)
-        return plain_images(tiles(GLYPHS_100), labels, keys, LEVEL)
+        labels, indices = _grid(len(characters), counts[split])
+        keys = _keys(name, split, seed, characters, labels, indices)
+        return plain_images(tiles(characters), labels, keys, LEVEL)
 
     images = cached(
-        "glyphs100",
-        {"characters": GLYPHS_100, "level": LEVEL, "counts": counts, "seed": seed},
+        name,
+        {"characters": characters, "level": LEVEL, "counts": counts, "seed": seed},
         lambda: {"train": draw(TRAIN), "test": draw(TEST)},
     )
-    train, test = (examples(images[name], _grid(100, n)[0]) for name, n in zip(("train", "test"), counts, strict=True))
-    return GlyphSet(train, test, tuple(GLYPHS_100))
+    splits = zip(("train", "test"), counts, strict=True)
+    train, test = (examples(images[split], _grid(len(characters), n)[0]) for split, n in splits)
+    return GlyphSet(train, test, tuple(characters))
 
 
 def glyph_styles(*, train_per_class: int = 20, test_per_class: int = 20, seed: int = 0) -> GlyphDomains:
