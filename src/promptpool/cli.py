@@ -33,6 +33,7 @@ from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
 from promptpool.report.report import write_report
 from promptpool.report.tables import terminal_tables
+from promptpool.report.tensorboard import write_tensorboard
 from promptpool.training.folder import read_records, read_run
 
 BACKBONES = {
@@ -109,11 +110,14 @@ def run_preset(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path, typer.Option(help="Where the page, the tables and the plots go.")] = Path("report"),
+    tensorboard: Annotated[Path | None, typer.Option(help="Also write TensorBoard logs into this folder.")] = None,
 ) -> None:
-    """Compare runs: a table here, and a page with plots."""
+    """Compare runs: a table here, and a page with plots; seeds of one configuration become mean and deviation."""
     with complaints():
         found = [read_run(path) for path in runs]
         page = write_report(found, out)
+        if tensorboard is not None:
+            write_tensorboard(found, tensorboard)
     for table in terminal_tables(found):
         Console().print(table)
     typer.echo(f"page: {page}")
