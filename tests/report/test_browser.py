@@ -26,6 +26,7 @@ onload = () => {{
   page.querySelectorAll("details").forEach(each => each.open = true)
   document.body.textContent = "<<" + btoa(JSON.stringify({{
     width: page.documentElement.scrollWidth,
+    method: page.querySelector("tbody th").clientWidth,
     images: images.length,
     broken: images.filter(each => !each.naturalWidth).length,
     dark: images.filter(each => each.currentSrc == each.parentElement.querySelector("source").srcset).length,
@@ -135,6 +136,7 @@ def test_errors_and_requests_would_be_seen(chromium: str, tmp_path: Path) -> Non
 def test_it_fits_the_screen(chromium: str, report: Path, tmp_path: Path, width: int) -> None:
     found = look(chromium, report, tmp_path, width)
     assert found["width"] <= width
+    assert 90 <= found["method"] <= width / 2  # names are neither cut to letters nor in the way of the numbers
     assert found["images"] > 10
     assert found["broken"] == found["scripts"] == 0
 
