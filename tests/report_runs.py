@@ -14,6 +14,7 @@ from promptpool.training.record import Record
 from toys import SHORT, names, toy_learner, toy_stream
 
 STREAM = "5f" * 32
+EVIL = "<script>alert(1)</script>\"'&"  # a name that must be shown and not obeyed
 TASKS = ((90, None, None), (60, 80, None), (50, 40, 70))  # average 53.3, forgetting 40, learning accuracy 80
 
 
@@ -47,6 +48,20 @@ def toy_run(folder: Path, name: str = "l2p", *, seed: int = 0, **values: Any) ->
     settings = {key: value for key, value in learner.settings().items() if isinstance(value, int | float | str)}
     stream = {"stream": toy_stream().fingerprint}
     return written(folder, {"name": name, **settings}, seed, records, stream, [1.0] * len(records))
+
+
+def several(folder: Path) -> list[Run]:
+    """What a report may be asked for: seeds, an unfinished run, an upper bound, a vote, two streams, bad names."""
+    l2p = [toy_run(folder / f"l2p-{seed}", seed=seed, top_k=2) for seed in (0, 1)]
+    toys = {"stream": l2p[0].environment["stream"], "class_names": [EVIL, "b"]}
+    return [
+        *l2p,
+        toy_run(folder / "vote", vote=5, top_k=2),
+        made_run(folder / "half", [(90, None, None)], environment=toys | {"experiences": 3}),
+        made_run(folder / "joint", [(90, 80, 70)], environment={"joins": toys["stream"]}),
+        made_run(folder / EVIL.replace("/", ""), name=EVIL, environment=toys),
+        made_run(folder / "elsewhere", [[30], [50]], name="nearest-mean", loss_classes=None),
+    ]
 
 
 def written(

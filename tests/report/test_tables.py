@@ -14,8 +14,8 @@ from promptpool.training.folder import Run
 from report_runs import TASKS, made_run, toy_run
 
 
-def printed(runs: list[Run]) -> str:
-    console = Console(width=200, file=io.StringIO(), record=True)
+def printed(runs: list[Run], width: int = 200) -> str:
+    console = Console(width=width, file=io.StringIO(), record=True)
     for table in terminal_tables(runs):
         console.print(table)
     return console.export_text()
@@ -127,3 +127,12 @@ def test_markdown_whole(tmp_path: Path) -> None:
         "| ft-seq | all | 53.3 | 40.0 | 80.0 | - | - | 0 |\n\n"
         "- Accuracies and forgetting in percent.\n"
     )
+
+
+def test_a_narrow_terminal_breaks_no_word_and_drops_no_column(tmp_path: Path) -> None:
+    pooled = [toy_run(tmp_path / f"l2p-{size}", pool_size=size, top_k=2) for size in (4, 10)]
+    stream = {"stream": pooled[0].environment["stream"]}
+    runs = [made_run(tmp_path / str(seed), name="ft-seq-frozen", seed=seed, environment=stream) for seed in (0, 1, 2)]
+    text = printed([*runs, *pooled], width=80)
+    for word in ("ft-seq-frozen", "(pool_size=10)", "forgetting", "learning", "accuracy", "seconds", "seeds", "0, 1,"):
+        assert word in text

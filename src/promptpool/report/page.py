@@ -65,7 +65,7 @@ def _comparison(
     comparison: Comparison, pictures: Sequence[Picture], own: Mapping[Path, Sequence[Picture]], prefix: str
 ) -> str:
     names = ", ".join(row.short for row in comparison.rows)
-    shown_pictures = "\n".join(_picture(picture, names, "card") for picture in pictures)
+    shown_pictures = "\n".join(_picture(picture, names, level=3, card=True) for picture in pictures)
     runs = "\n".join(
         _run(row, run, own[run.path], unfolded=place == 0)
         for row in comparison.rows
@@ -115,7 +115,7 @@ def _table(comparison: Comparison) -> str:
 
 def _run(row: Row, run: Run, pictures: Sequence[Picture], *, unfolded: bool) -> str:
     name = f"{row.short}, seed {seed_text(run)}"
-    shown_pictures = "\n".join(_picture(picture, name, "") for picture in pictures)
+    shown_pictures = "\n".join(_picture(picture, name, level=4, card=False) for picture in pictures)
     parts = {"Configuration": flat(run.config), "Environment": flat(run.environment), "Cost": _cost(run)}
     facts = "\n".join(
         f"<details><summary>{escape(part)}</summary>{_facts(values)}</details>" for part, values in parts.items()
@@ -147,15 +147,15 @@ def _facts(values: Mapping[str, Any]) -> str:
     return f'<table class="facts"><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _picture(picture: Picture, subject: str, style: str) -> str:
+def _picture(picture: Picture, subject: str, *, level: int, card: bool) -> str:
     """The browser takes the picture of its own theme."""
     dark, light = (_data(picture.kind, content) for content in (picture.dark, picture.light))
-    return f"""<figure class="{style}">
+    return f"""<figure{' class="card"' if card else ""}>
 <picture>
 <source media="(prefers-color-scheme: dark)" srcset="{dark}">
 <img src="{light}" alt="{escape(f"{picture.title}: {subject}")}">
 </picture>
-<figcaption><h4>{escape(picture.title)}</h4><p>{escape(picture.explanation)}</p></figcaption>
+<figcaption><h{level}>{escape(picture.title)}</h{level}><p>{escape(picture.explanation)}</p></figcaption>
 </figure>"""
 
 

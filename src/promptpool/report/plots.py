@@ -89,8 +89,9 @@ def prompts_chosen(run: Run, *, theme: str = "light") -> Figure | None:
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         # Margins in inches; a layout that measures so many panels takes longer than to draw them.
         figure.subplots_adjust(0.45 / WIDTH, 0.55 / height, 1 - 0.12 / WIDTH, 1 - 0.58 / height, 0.08, 0.62)
-        for panel in panels.flat[len(shares) :]:
-            panel.set_visible(False)
+        if len(shares) < panels.size:  # the last place stays empty, and the panel above it ends its column
+            panels[-1, -1].set_visible(False)
+            panels[-2, -1].tick_params(labelbottom=True)
         for task, (panel, share) in enumerate(zip(panels.flat, shares, strict=False), start=1):
             panel.bar(np.arange(1, len(share) + 1), share, width=0.8, color=look.colours[0])
             panel.set_ylim(0, 105)
@@ -253,7 +254,7 @@ def _heat_map(
     values: Matrix, theme: str, *, title: str, down: str, across: str, low: float, high: float, form: str = ".0f"
 ) -> Figure:
     rows, columns = values.shape
-    cell = min(0.42, 4.1 / columns)
+    cell = min(0.7, 4.1 / columns)
     with drawing(theme) as look:
         figure = Figure(figsize=(WIDTH, max(1.7, 0.95 + cell * rows)), layout="constrained")
         axes = figure.add_subplot()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
+from rich.box import MINIMAL
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,7 @@ from promptpool.report.rows import Comparison, Row, compare, flat, seed_of, show
 from promptpool.training.folder import Run
 
 UNDEFINED = "-"
+METHOD_WIDTH = 15  # of a line of its name in a terminal
 MARK = "†"  # predictions depend on test batches
 Metric = Callable[[npt.ArrayLike], float]
 PER_TASK: dict[str, Metric] = {
@@ -137,11 +140,17 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def _terminal(comparison: Comparison) -> Table:
-    table = Table(title=Text(title(comparison)), caption=Text("\n".join(notes(comparison))), caption_justify="left")
+    """Narrow enough for 80 columns, where cells and headers of several words take several lines."""
+    table = Table(title=Text(title(comparison)), caption=Text("\n".join(notes(comparison))), box=MINIMAL, padding=0)
+    table.show_edge = False
+    table.title_justify = table.caption_justify = "left"
     for place, name in enumerate(header(comparison)):
-        table.add_column(name, justify="left" if place < 2 else "right", overflow="fold")
+        whole = name in ("method", "forgetting", "seconds")
+        table.add_column(name, justify="left" if place < 2 else "right", overflow="fold", no_wrap=whole)
     for line in lines(comparison):
-        table.add_row(*(Text(cell) for cell in cells(line)))
+        method, *rest = cells(line)
+        method = textwrap.fill(method, METHOD_WIDTH, break_on_hyphens=False, break_long_words=False)
+        table.add_row(Text(method), *(Text(cell) for cell in rest))
     return table
 
 
