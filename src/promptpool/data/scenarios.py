@@ -93,7 +93,13 @@ def joint(stream: Stream) -> Stream:
     """All training data at once, as if nothing had come in turn: the upper bound."""
     everything = concatenate([experience.train for experience in stream.experiences])
     classes = tuple(sorted({label for experience in stream.experiences for label in experience.classes}))
-    return Stream((Experience(0, everything, classes),), stream.tests, stream.class_names, stream.class_order)
+    return Stream(
+        (Experience(0, everything, classes),),
+        stream.tests,
+        stream.class_names,
+        stream.class_order,
+        joins=stream.fingerprint,
+    )
 
 
 def from_arrays(train: Sequence[Arrays], test: Sequence[Arrays]) -> Stream:

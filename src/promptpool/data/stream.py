@@ -177,6 +177,7 @@ class Stream:
     class_order: tuple[int, ...] = ()  # class_order[k] is the source's label of our class k, where it has one
     boundaries: bool = True
     task_tests: bool = False  # test set i belongs to experience i
+    joins: str | None = None  # the fingerprint of the stream whose data came in turn and are here all at once
 
     def __post_init__(self) -> None:
         if not self.experiences or not self.tests:

@@ -91,6 +91,7 @@ def environment(built: Built) -> dict[str, Any]:
         "seed": built.config["seed"],
         "backbone": learner.backbone.origin,
         "stream": stream.fingerprint,
+        "joins": stream.joins,
         "revision": _revision(),
         "class_names": list(stream.class_names),
         "experiences": len(stream.experiences),

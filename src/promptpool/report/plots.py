@@ -115,7 +115,7 @@ def _curves(runs: Runs, value: Callable[[Run], Matrix | None]) -> list[Curve]:
             continue
         rows = np.stack(known)
         deviation = rows.std(axis=0, ddof=1) if len(rows) > 1 else None
-        everywhere = all("joins" in run.environment for run in group)
+        everywhere = all(run.environment.get("joins") for run in group)
         curves.append(Curve(name, place, rows.mean(axis=0), deviation, everywhere))
     return curves
 
