@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test browser-test check bench format clean
 
 demo: $(READY)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/promptpool demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -q

@@ -38,4 +38,4 @@ def test_the_quickstart_shows_who_forgets() -> None:
     command = [sys.executable, str(ROOT / "examples/quickstart.py")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
     averages = {line.split()[0]: float(line.split()[-2]) for line in lines[1:]}
-    assert averages["nearest-mean"] > averages["ft-seq"] + 30
+    assert averages["l2p"] > averages["ft-seq"] + 30

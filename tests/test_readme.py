@@ -1,0 +1,42 @@
+"""What the README shows works as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from promptpool.cli import app
+from promptpool.experiments.config import presets
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    dice = np.random.default_rng(0)
+    names = {}
+    for part, labels in {"monday": "ab", "friday": "cd", "test1": "ab", "test2": "cd"}.items():
+        names[f"x_{part}"] = dice.integers(0, 256, (8, 20, 24, 3), dtype=np.uint8)
+        names[f"y_{part}"] = list(labels * 4)
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(block, "README.md", "exec"), names)  # type: ignore[arg-type]  # noqa: S102
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert (tmp_path / "shop.checkpoint").exists()
+
+
+def test_every_command_is_there() -> None:
+    commands = re.findall(r"^    (?:torchrun .*)?promptpool ([a-z]+) ?([a-z0-9-]*)", README, re.MULTILINE)
+    assert len(commands) >= 5
+    for verb, preset in commands:
+        assert CliRunner().invoke(app, [verb, "--help"]).exit_code == 0
+        if verb == "run":
+            assert preset in presets()
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
+        assert (Path(__file__).parents[1] / target).exists(), target
