@@ -3,7 +3,7 @@
     python examples/quickstart.py
 
 The stream is thirty drawn characters in five tasks, the frozen transformer the small ViT that comes with the package.
-Put your arrays in place of `drawn()` (see `from_arrays`), and `load_backbone("ViT-B_16.npz")` in place of the small ViT.
+Put your own arrays in place of `drawn()` (see `from_arrays`) and `load_backbone("ViT-B_16.npz")` for the ViT.
 """
 
 from __future__ import annotations

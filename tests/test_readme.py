@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,12 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     dice = np.random.default_rng(0)
-    names = {}
+    names: dict[str, Any] = {}
     for part, labels in {"monday": "ab", "friday": "cd", "test1": "ab", "test2": "cd"}.items():
         names[f"x_{part}"] = dice.integers(0, 256, (8, 20, 24, 3), dtype=np.uint8)
         names[f"y_{part}"] = list(labels * 4)
     (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(block, "README.md", "exec"), names)  # type: ignore[arg-type]  # noqa: S102
+    exec(compile(block, "README.md", "exec"), names)  # noqa: S102
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert (tmp_path / "shop.checkpoint").exists()
 
