@@ -137,6 +137,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("pretraining.pt"))
     parser.add_argument("--assets", type=Path, default=Path("src/promptpool/backbones/assets"))
+    parser.add_argument("--note", default="", help="what else the card should say of this run")
     given = parser.parse_args()
     model, head, hours = pretrain(given.steps, given.seed, given.checkpoint)
     model = rounded(model)
@@ -147,7 +148,7 @@ def main() -> None:
     recipe = (
         f"AdamW {RATE:g}, decay {DECAY:g}, batches of {BATCH}, {given.steps:,} steps, {WARMUP} of them warm-up, "
         f"the last {COOLDOWN:.0%} a cosine to 0; label smoothing {SMOOTHING:g}; cosine head; from clean to full "
-        f"difficulty between steps {EASY} and {FULL}; then {STYLED} of a batch in a training style"
+        f"difficulty between steps {EASY} and {FULL}; {STYLED} of each batch in a training style from half-way on"
     )
     command = f"python recipes/pretrain_glyphs.py --steps {given.steps} --seed {given.seed}"
     write_card(
@@ -159,6 +160,7 @@ def main() -> None:
         command=command,
         seed=given.seed,
         hours=hours,
+        note=given.note and f"\n{given.note}\n",
     )
     print(measured)
 
