@@ -1,6 +1,6 @@
 """Pre-train the small ViT that comes with the package, on characters that none of its sets has.
 
-    OMP_WAIT_POLICY=passive python recipes/pretrain_glyphs.py --steps 12000
+    OMP_WAIT_POLICY=passive python recipes/pretrain_glyphs.py --steps 7200
 
 What is particular here:
 - Every step draws new images; none is seen twice.
@@ -8,7 +8,7 @@ What is particular here:
 - Half-way to full difficulty a quarter of each batch turns to one of the eight styles that `glyph_styles`
   trains on, never one that it tests.
 - A cosine head: features whose directions separate classes are what nearest class mean and prompt keys use.
-- Killed, it goes on from its checkpoint. The rate is constant until the last third: up to there, a smaller
+- Killed, it goes on from its checkpoint. The rate is constant until the last 30 %: up to there, a smaller
   `--steps` still gives the run that it would have given from the start.
 - At the end it writes the weights and their card into the package.
 """
@@ -47,7 +47,7 @@ from promptpool.data.glyphs.styles import STYLES, styled
 TRAIN = 0  # the second number of an image's key
 BATCH, STYLED, RATE, DECAY, WARMUP, SMOOTHING = 128, 32, 1e-3, 0.05, 300, 0.1
 EASY, FULL = 300, 1500  # the steps at which difficulty starts to rise and has risen
-COOLDOWN = 0.35  # the share of the steps in which the rate falls to nothing
+COOLDOWN = 0.3  # the share of the steps in which the rate falls to nothing
 
 
 class CosineHead(nn.Module):
@@ -133,10 +133,11 @@ def _save(states: dict[str, object], done: int, spent: float, checkpoint: Path) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=12000)
+    parser.add_argument("--steps", type=int, default=7200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("pretraining.pt"))
     parser.add_argument("--assets", type=Path, default=Path("src/promptpool/backbones/assets"))
+    parser.add_argument("--note", default="", help="what else the card should say of this run")
     given = parser.parse_args()
     model, head, hours = pretrain(given.steps, given.seed, given.checkpoint)
     model = rounded(model)
@@ -147,7 +148,7 @@ def main() -> None:
     recipe = (
         f"AdamW {RATE:g}, decay {DECAY:g}, batches of {BATCH}, {given.steps:,} steps, {WARMUP} of them warm-up, "
         f"the last {COOLDOWN:.0%} a cosine to 0; label smoothing {SMOOTHING:g}; cosine head; from clean to full "
-        f"difficulty between steps {EASY} and {FULL}; then {STYLED} of a batch in a training style"
+        f"difficulty between steps {EASY} and {FULL}; {STYLED} of each batch in a training style from half-way on"
     )
     command = f"python recipes/pretrain_glyphs.py --steps {given.steps} --seed {given.seed}"
     write_card(
@@ -159,6 +160,7 @@ def main() -> None:
         command=command,
         seed=given.seed,
         hours=hours,
+        note=given.note and f"\n{given.note}\n",
     )
     print(measured)
 

@@ -28,7 +28,7 @@ from promptpool.data.glyphs.shapes import tiles
 from promptpool.data.glyphs.styles import STYLES, styled
 from promptpool.data.stream import Examples, examples
 
-LEVEL = 1.0  # the difficulty of `glyphs100`, chosen on VALIDATION
+LEVEL = 1.0  # the difficulty of `glyphs100`, the one at which pre-training ends
 STYLES_TO_TEST = ("embossed", "mosaic", "hatched")
 SETS = {
     "glyphs100": 1,
