@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from promptpool.training.loop import Step
@@ -24,18 +24,30 @@ class Watched(NamedTuple):
 
 def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
     """Take each run to its end and show how far it is; yields every step, so that the caller can stop."""
+    return _live(console, runs, experiences) if console.is_terminal else _plain(console, runs, experiences)
+
+
+def _plain(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
+    """One line per record, for a log."""
+    for run in runs:
+        for step in run.go_on():
+            if step.record is not None:
+                console.print(line(run.name, step.record, experiences), highlight=False)
+            yield step
+
+
+def _live(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
     records = {run.name: list(run.records) for run in runs}
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
         expand=True,
     )
-    bars = {run.name: progress.add_task(run.name, total=None, start=False) for run in runs}
+    bars = {run.name: progress.add_task(run.name, total=1, start=False) for run in runs}
     with Live(console=console, refresh_per_second=8, vertical_overflow="visible") as live:
         live.update(Group(table(records, experiences), progress))
         for run in runs:
@@ -46,10 +58,8 @@ def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generat
                 if step.record is not None:
                     records[run.name].append(step.record)
                     live.update(Group(table(records, experiences), progress))
-                    if not console.is_terminal:
-                        console.print(line(run.name, step.record, experiences))
                 yield step
-            progress.update(bar, total=1, completed=1)
+            progress.update(bar, completed=progress.tasks[bar].total)
 
 
 def table(records: dict[str, list[Record]], experiences: int) -> Table:
