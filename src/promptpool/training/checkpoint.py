@@ -124,7 +124,7 @@ def belongs(session: Session) -> dict[str, Any]:
 
 
 def _place(place: Any, session: Session) -> list[int]:
-    """Experience, epoch, batch and step, if they are a place in this session's stream."""
+    """Experience, epoch, batch and step, if they are a place in the session's stream."""
     most = (len(session.stream.experiences), session.epochs, session.steps, session.steps)
     if not isinstance(place, list) or len(place) != len(most):
         raise ValueError(f"place = {place!r}: must be four whole numbers")
