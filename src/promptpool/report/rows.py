@@ -111,7 +111,7 @@ def _grouped(runs: Iterable[Run]) -> list[tuple[Run, ...]]:
             groups.append([run])
         else:
             group.append(run)
-    return [tuple(group) for group in groups]
+    return [tuple(sorted(group, key=seed_of)) for group in groups]
 
 
 def _named(groups: Sequence[tuple[Run, ...]]) -> tuple[Row, ...]:
