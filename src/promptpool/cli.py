@@ -98,7 +98,7 @@ def run_preset(
         if is_finished(path):
             typer.echo(f"{path} is finished")
         else:
-            watch({path.name: (config, path)})
+            watch({config["learner"]["name"]: (config, path)})
         if distributed.rank() == 0:
             for table in terminal_tables([read_run(path)]):
                 Console().print(table)
