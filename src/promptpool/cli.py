@@ -25,7 +25,7 @@ from promptpool.data.scenarios import SCENARIOS
 from promptpool.errors import BadFileError
 from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import Config, ConfigError, load_config, presets
-from promptpool.experiments.demo import demo_configs
+from promptpool.experiments.demo import demo_configs, verdict
 from promptpool.experiments.display import Watched, show
 from promptpool.experiments.estimate import estimate
 from promptpool.experiments.runner import is_finished, run, run_folder
@@ -34,7 +34,7 @@ from promptpool.learners.profiles import PROFILES
 from promptpool.report.report import write_report
 from promptpool.report.tables import terminal_tables
 from promptpool.report.tensorboard import write_tensorboard
-from promptpool.training.folder import read_records, read_run
+from promptpool.training.folder import Run, is_run, read_records, read_run
 
 BACKBONES = {
     ", ".join(SHIPPED): "comes with the package: a small ViT pre-trained on drawn characters",
@@ -67,15 +67,17 @@ def demo(
     """The paper in miniature: six methods learn one hundred characters in ten tasks, offline, in about two minutes."""
     begin = time.monotonic()
     with complaints():
-        if fresh and runs.exists():
-            shutil.rmtree(runs)
-        configs = demo_configs()
-        folders = watch({name: (config, run_folder(runs, name, config)) for name, config in configs.items()})
+        jobs = {name: (config, run_folder(runs, name, config)) for name, config in demo_configs().items()}
+        for _, folder in jobs.values():
+            if fresh and folder.exists():
+                shutil.rmtree(folder)
+        folders = watch(jobs)
         finished = [read_run(folder) for folder in folders]
         page = write_report(finished, runs / "report")
     console = Console()
     for table in terminal_tables(finished):
         console.print(table)
+    console.print(verdict(finished), highlight=False)
     console.print(f"The demo took {time.monotonic() - begin:.0f} s. The page of plots: {page}", highlight=False)
 
 
@@ -95,7 +97,7 @@ def run_preset(
         if dry_run:
             describe(config)
             return
-        if is_finished(path):
+        if is_finished(path, config):
             typer.echo(f"{path} is finished")
         else:
             watch({config["learner"]["name"]: (config, path)})
@@ -114,7 +116,7 @@ def report(
 ) -> None:
     """Compare runs: a table here, and a page with plots; seeds of one configuration become mean and deviation."""
     with complaints():
-        found = [read_run(path) for path in runs]
+        found = _read_all(runs)
         page = write_report(found, out)
         if tensorboard is not None:
             write_tensorboard(found, tensorboard)
@@ -152,7 +154,18 @@ def watch(jobs: dict[str, tuple[Config, Path]]) -> list[Path]:
 
 
 def _go_on(config: Config, path: Path, stock: Stock) -> Iterator[Any]:
-    return iter(()) if is_finished(path) else run(config, path, stock=stock)
+    return iter(()) if is_finished(path, config) else run(config, path, stock=stock)
+
+
+def _read_all(folders: list[Path]) -> list[Run]:
+    """The runs among some folders; others are named and passed over."""
+    for folder in folders:
+        if not is_run(folder):
+            typer.echo(f"promptpool: {folder} is not a run folder, passed over", err=True)
+    found = [read_run(folder) for folder in folders if is_run(folder)]
+    if not found:
+        raise BadFileError(f"{folders[0]}: not a run folder")
+    return found
 
 
 def describe(config: Config) -> None:
@@ -179,7 +192,7 @@ def complaints() -> Iterator[None]:
     """What a user can put right is said in one line, with exit code 2; Ctrl-C ends with 130."""
     try:
         yield
-    except (ConfigError, BadFileError, ModuleNotFoundError) as error:
+    except (ConfigError, BadFileError, ModuleNotFoundError, OSError) as error:
         typer.echo(f"promptpool: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from error
     except KeyboardInterrupt:

@@ -70,6 +70,15 @@ MISTAKES = [
     ("seed=one", ["seed = 'one'", "whole number"]),
     ("learner.top_k", ["learner.top_k", "key=value"]),
     ("seed.x=1", ["seed"]),
+    ("seed=-1", ["seed = -1", "between 0"]),
+    ("plan.seed=-1", ["plan.seed = -1", "between 0"]),
+    ("seed=99999999999999999999999", ["seed = 99999999999999999999999", "between 0"]),
+    ("backbone=3", ["backbone = 3", "table"]),
+    ("plan=x", ["plan = 'x'", "table"]),
+    ("learner.pull=nan", ["learner.pull = nan", "0 or more"]),
+    ("plan.clip=nan", ["plan.clip = nan", "above 0"]),
+    ("plan.momentum=0.9", ["plan.momentum = 0.9", "adam"]),
+    ("backbone.heads=0", ["backbone.heads = 0", "at least 1"]),
 ]
 
 

@@ -30,7 +30,9 @@ def test_a_run_leaves_all_that_is_known_of_it(preset: Path, tmp_path: Path) -> N
         pass
     found = read_run(folder)
     assert found.finished
-    assert is_finished(folder)
+    assert is_finished(folder, config)
+    with pytest.raises(ConfigError, match="another seed"):
+        is_finished(folder, load_config(str(preset), ["seed=1"]))
     assert len(found.records) == len(found.seconds) == 5
     assert found.config["learner"]["top_k"] == 5
     assert found.config["view"]["size"] == 32
@@ -86,6 +88,58 @@ def test_the_same_command_says_when_a_run_is_finished(preset: Path, tmp_path: Pa
     second = CliRunner().invoke(app, typed)
     assert second.exit_code == 0
     assert "is finished" in second.output
+
+
+def test_a_folder_of_another_configuration_is_refused_and_left_alone(preset: Path, tmp_path: Path) -> None:
+    typed = ["run", str(preset), "learner.name=nearest-mean", "--folder", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, [*typed]).exit_code == 0
+    before = (tmp_path / "run/config.toml").read_bytes()
+    result = CliRunner().invoke(app, ["run", str(preset), "--folder", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "another" in result.stderr
+    assert "learner" in result.stderr
+    assert (tmp_path / "run/config.toml").read_bytes() == before
+
+
+def test_a_report_passes_over_what_is_no_run(preset: Path, tmp_path: Path) -> None:
+    folders = [str(tmp_path / "run"), str(tmp_path)]
+    assert CliRunner().invoke(app, ["report", *folders, "--out", str(tmp_path / "page")]).exit_code == 2
+    typed = ["run", str(preset), "learner.name=nearest-mean", "--folder", folders[0]]
+    assert CliRunner().invoke(app, typed).exit_code == 0
+    result = CliRunner().invoke(app, ["report", *folders, "--out", str(tmp_path / "page")])
+    assert result.exit_code == 0, result.output
+    assert "passed over" in result.stderr
+    assert (tmp_path / "page/report.html").exists()
+    (tmp_path / "run/times.json").write_text('["a"]')
+    result = CliRunner().invoke(app, ["report", *folders, "--out", str(tmp_path / "page")])
+    assert result.exit_code == 2
+    assert "times.json" in result.stderr
+
+
+@pytest.mark.parametrize("change", ["drop", "text", "short"])
+def test_damaged_records_are_one_line(change: str, preset: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for _ in run(load_config(str(preset)), folder):
+        pass
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    if change == "drop":
+        del lines[2]
+    elif change == "text":
+        lines[0] = lines[0].replace('"correct": [', '"correct": ["x", ')
+    else:
+        lines[1] = lines[1][:50]
+    (folder / "records.jsonl").write_text("\n".join(lines))
+    result = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "page")])
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "records.jsonl" in result.stderr
+
+
+def test_a_place_that_cannot_be_written_is_one_line(preset: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(app, ["run", str(preset), "--folder", str(tmp_path / "file" / "run")])
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_a_dry_run_writes_nothing_and_says_what_it_costs(preset: Path, tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def _built(
     for size, field, value in description.claims:
         if getattr(sizes, size) != value:
             raise BadFileError(f"{description.source}: {field} = {value}, but the tensors have {getattr(sizes, size)}")
+    if heads is not None and heads < 1:
+        raise ValueError(f"heads = {heads}: must be at least 1")
     heads = heads or description.heads or read_heads(archive, layout, sizes.dim)
     try:
         stored = _empty(sizes, heads, description.norm_eps, sizes.image_size)

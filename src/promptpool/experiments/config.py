@@ -72,6 +72,8 @@ def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Config:
 def complete(config: Config) -> Config:
     """The configuration with every default written out, checked."""
     _known(config, ("seed", "profile", "benchmark", *TABLES), "")
+    for table in TABLES:
+        _typed(table, config.get(table, {}), dict)
     whole: Config = {"seed": _typed("seed", config.get("seed", 0), int)}
     config = _profiled(config, whole)
     for table, named in (("dataset", DATASETS), ("scenario", SCENARIOS), ("learner", LEARNERS)):
@@ -84,6 +86,9 @@ def complete(config: Config) -> Config:
     for table in ("learner", "plan"):
         if "seed" not in config.get(table, {}):
             whole[table]["seed"] = whole["seed"]
+    for table, seed in (("", whole["seed"]), *((f"{name}.", whole[name].get("seed")) for name in TABLES)):
+        if seed is not None and not 0 <= seed < 2**63:
+            raise ConfigError(f"{table}seed = {seed}: must lie between 0 and 2**63")
     vote, voters = whole["learner"].get("vote", 0), [name for name, p in PROFILES.items() if "vote" in p.learner]
     if vote and whole.get("profile") not in voters:
         raise ConfigError(f"learner.vote = {vote}: tells the model the task; only for profile = {', '.join(voters)}")

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,17 @@ from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import Config, ConfigError, to_toml
 from promptpool.files import write_whole
 from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
-from promptpool.training.folder import CHECKPOINT, CONFIG, ENVIRONMENT, TIMES, read_run, write_json, write_records
+from promptpool.training.folder import (
+    CHECKPOINT,
+    CONFIG,
+    ENVIRONMENT,
+    TIMES,
+    is_run,
+    read_run,
+    read_times,
+    write_json,
+    write_records,
+)
 from promptpool.training.loop import Session, Step
 
 
@@ -34,8 +45,22 @@ def run_folder(root: Path, name: str, config: Config) -> Path:
     return root / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(name).stem)}-{digest}"
 
 
-def is_finished(path: Path) -> bool:
-    return (path / CONFIG).exists() and (path / ENVIRONMENT).exists() and read_run(path).finished
+def is_finished(path: Path, config: Config) -> bool:
+    """Whether the folder holds this configuration's run, at its end; one of another configuration is an error."""
+    if not is_run(path):
+        return False
+    asked, held = _comparable(config), _comparable(tomllib.loads((path / CONFIG).read_text(encoding="utf-8")))
+    if asked != held:
+        differing = ", ".join(name for name in asked if asked[name] != held.get(name))
+        raise ConfigError(f"{path}: holds the run of a configuration with another {differing}")
+    return (path / ENVIRONMENT).exists() and read_run(path).finished
+
+
+def _comparable(config: Config) -> Config:
+    """The configuration as it reads back from its file, without what the backbone decides."""
+    written: Config = tomllib.loads(to_toml(config))
+    view = {name: value for name, value in written["view"].items() if name not in ("size", "values")}
+    return written | {"view": view}
 
 
 def run(
@@ -48,8 +73,10 @@ def run(
     """
     built = build(config, stock)
     with _alone(path):
+        if is_finished(path, config):
+            return
         session = open_session(built, path)
-        times = _times(path)[: len(session.records)]
+        times = read_times(path)[: len(session.records)]
         begin = time.monotonic()
         try:
             for step in kept(session, path / CHECKPOINT, seconds=seconds):
@@ -113,10 +140,6 @@ def _alone(path: Path) -> Iterator[None]:
         except OSError as error:
             raise ConfigError(f"{path}: another process is at work in this run") from error
         yield
-
-
-def _times(path: Path) -> list[float]:
-    return list(json.loads((path / TIMES).read_text())) if (path / TIMES).exists() else []
 
 
 def _revision() -> str | None:

@@ -15,6 +15,7 @@ is dense: a prompt that is not chosen in a step still moves by its momentum, as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ class L2P(Learner):
         ):
             if value not in allowed:
                 raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
-        if pull < 0:
+        if not 0 <= pull < math.inf:
             raise ValueError(f"pull = {pull}: must be 0 or more")
         if capacity < 0:
             raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")

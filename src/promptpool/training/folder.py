@@ -48,9 +48,13 @@ class Run:
         return accuracy_matrix(self.records)
 
 
+def is_run(path: Path) -> bool:
+    return (path / CONFIG).is_file()
+
+
 def read_run(path: Path) -> Run:
     """The run in a folder; raises `BadFileError` where a file is missing or damaged."""
-    if not (path / CONFIG).is_file():
+    if not is_run(path):
         raise BadFileError(f"{path}: not a run folder, it has no {CONFIG}")
     try:
         config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
@@ -59,8 +63,7 @@ def read_run(path: Path) -> Run:
     environment = _json(path / ENVIRONMENT)
     if not isinstance(environment, dict) or not isinstance(environment.get("experiences"), int):
         raise BadFileError(f"{path / ENVIRONMENT}: does not say how many experiences there are")
-    seconds = _json(path / TIMES) if (path / TIMES).exists() else []
-    return Run(path, config, environment, read_records(path), tuple(seconds))
+    return Run(path, config, environment, read_records(path), tuple(read_times(path)))
 
 
 def read_records(path: Path) -> tuple[Record, ...]:
@@ -69,9 +72,22 @@ def read_records(path: Path) -> tuple[Record, ...]:
     if not file.exists():
         return ()
     try:
-        return tuple(Record.from_json(line) for line in file.read_text(encoding="utf-8").splitlines())
-    except (ValueError, KeyError, TypeError) as error:
+        records = tuple(Record.from_json(line) for line in file.read_text(encoding="utf-8").splitlines())
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise BadFileError(f"{file}: damaged ({error})") from error
+    for number, record in enumerate(records):
+        whole = all(right is None or type(right) is int for right in record.correct)
+        if record.experience != number or not whole or len(record.correct) != len(record.total):
+            raise BadFileError(f"{file}: damaged (line {number + 1} is not the record of experience {number})")
+    return records
+
+
+def read_times(path: Path) -> list[float]:
+    """Seconds per experience so far."""
+    times = _json(path / TIMES) if (path / TIMES).exists() else []
+    if not isinstance(times, list) or not all(isinstance(value, int | float) for value in times):
+        raise BadFileError(f"{path / TIMES}: must be a list of seconds")
+    return times
 
 
 def write_records(path: Path, records: list[Record]) -> None:

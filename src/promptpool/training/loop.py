@@ -50,11 +50,13 @@ class Plan:
             raise ValueError(f"learning_rate = {self.learning_rate}: must be above 0")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum = {self.momentum}: must lie between 0 and 1")
+        if self.momentum and self.optimiser == "adam":
+            raise ValueError(f"momentum = {self.momentum}: is of sgd, adam has its own")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay = {self.weight_decay}: must be 0 or more")
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"optimiser = {self.optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
-        if self.clip is not None and self.clip <= 0:
+        if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip = {self.clip}: must be above 0, or None not to clip")
 
 
