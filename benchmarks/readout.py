@@ -3,7 +3,8 @@
     python benchmarks/readout.py
 
 L2P reads its features at the prompt rows. Where those say less than the [class] row, prompts have to win the difference
-back before they can gain anything. Nearest class mean measures both without training.
+back before they can gain anything. Nearest class mean measures both without training; the control is L2P on glyphs100
+with its head trained and its prompts left as they start.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
 from promptpool.data.stream import Examples
 from promptpool.data.views import View
+from promptpool.experiments.build import build
+from promptpool.experiments.config import load_config
 from promptpool.learners.l2p import L2P
+from promptpool.metrics import average_accuracy
+from promptpool.training import accuracy_matrix, learn
 
 
 @torch.no_grad()
@@ -35,6 +40,13 @@ def nearest_mean(train: Tensor, train_y: Tensor, test: Tensor, test_y: Tensor) -
     classes = int(train_y.max()) + 1
     sums = torch.zeros(classes, train.shape[1]).index_add(0, train_y, train)
     return float((test @ F.normalize(sums, dim=-1).T).argmax(dim=1).eq(test_y).float().mean())
+
+
+def head_on_untrained_prompts() -> float:
+    """The average accuracy of `promptpool run glyphs100-l2p` when prompts and keys do not learn."""
+    built = build(load_config("glyphs100-l2p"))
+    built.learner.get_submodule("pool").requires_grad_(False)
+    return average_accuracy(accuracy_matrix(list(learn(built.learner, built.stream, built.plan))))
 
 
 def main() -> None:
@@ -54,6 +66,7 @@ def main() -> None:
             test_rows = features(learner, test, prompted=prompted)
             cells.append(100 * nearest_mean(train_rows, train.y, test_rows, test.y))
         print(f"{name:20}{cells[0]:14.1f}{cells[1]:22.1f}{cells[2]:22.1f}")
+    print(f"glyphs100, ten tasks, head on five untrained prompts: {100 * head_on_untrained_prompts():.1f}")
 
 
 if __name__ == "__main__":
