@@ -16,7 +16,7 @@ ROWS = [
     {"learners"},
     {"memory", "optim", "prompts", "backbones"},
     {"data"},
-    {"losses", "metrics", "distributed", "errors", "files"},
+    {"losses", "metrics", "distributed", "errors", "files", "progress"},
 ]
 
 

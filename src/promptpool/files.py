@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Where files go, and files that are there whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,3 +19,16 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def cache_folder() -> Path:
+    """What can be made again: PROMPTPOOL_CACHE, or `promptpool` in the user's cache folder."""
+    if own := os.environ.get("PROMPTPOOL_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "promptpool"
+
+
+def data_folder() -> Path:
+    """The data sets, one folder each: PROMPTPOOL_DATA, or `data` in the cache folder."""
+    own = os.environ.get("PROMPTPOOL_DATA")
+    return Path(own).expanduser() if own else cache_folder() / "data"

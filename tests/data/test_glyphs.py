@@ -15,13 +15,14 @@ import torch
 import torch.nn.functional as F
 
 from promptpool.data.glyphs import glyph_five, glyph_styles, glyphs100
-from promptpool.data.glyphs.cache import cached, folder
+from promptpool.data.glyphs.cache import cached
 from promptpool.data.glyphs.characters import FIVE, GLYPHS_100, PRETRAINING, STYLED_50, VALIDATION
 from promptpool.data.glyphs.drawing import in_chunks
 from promptpool.data.glyphs.shapes import draw, tiles
 from promptpool.data.glyphs.styles import STYLES, styled
 from promptpool.data.scenarios import class_incremental, domain_incremental
 from promptpool.data.stream import Examples
+from promptpool.files import cache_folder
 
 DOWNSTREAM = "".join(sorted(set(GLYPHS_100 + STYLED_50 + "".join(FIVE.values()))))
 
@@ -151,7 +152,7 @@ def test_no_two_classes_of_a_set_are_cases_of_one_letter(characters: str) -> Non
 def test_a_corrupt_cache_file_is_drawn_again() -> None:
     small = partial(glyph_five, train_per_class=1, test_per_class=1)
     expected = digest(small().train)
-    (file,) = folder().rglob("*.safetensors")
+    (file,) = cache_folder().rglob("*.safetensors")
     whole = file.read_bytes()
     flipped = bytearray(whole)
     flipped[-1] ^= 255
@@ -166,7 +167,7 @@ def test_writers_at_the_same_time_leave_one_whole_file() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: cached("set", {"seed": 0}, lambda: images)["train"], range(40)))
     assert all(np.array_equal(one, images["train"]) for one in found)
-    assert len([path for path in folder().rglob("*") if path.is_file()]) == 1
+    assert len([path for path in cache_folder().rglob("*") if path.is_file()]) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

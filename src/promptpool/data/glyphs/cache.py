@@ -19,21 +19,15 @@ from safetensors.numpy import save
 
 from promptpool.data.glyphs.drawing import Images
 from promptpool.data.glyphs.shapes import fonts_digest
+from promptpool.files import cache_folder
 
 VERSION = "1"  # changes whenever the same arguments would draw other images
-
-
-def folder() -> Path:
-    """PROMPTPOOL_CACHE, or `promptpool` in the user's cache folder."""
-    if own := os.environ.get("PROMPTPOOL_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "promptpool"
 
 
 def cached(name: str, arguments: Mapping[str, object], draw: Callable[[], dict[str, Images]]) -> dict[str, Images]:
     """What `draw` returns, from disk when it was drawn before with these arguments."""
     described = json.dumps({"version": VERSION, "fonts": fonts_digest(), **arguments}, sort_keys=True)
-    path = folder() / "glyphs" / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}.safetensors"
+    path = cache_folder() / "glyphs" / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}.safetensors"
     images = _read(path)
     if images is None:
         images = draw()

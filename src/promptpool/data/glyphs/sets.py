@@ -14,7 +14,6 @@ Image i of a class is the same however many are asked for, and whatever else is 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +25,8 @@ from promptpool.data.glyphs.five import SCENES
 from promptpool.data.glyphs.looks import plain_images
 from promptpool.data.glyphs.shapes import tiles
 from promptpool.data.glyphs.styles import STYLES, styled
-from promptpool.data.stream import Examples, examples
+from promptpool.data.sets import DomainSet, LabelledSet
+from promptpool.data.stream import examples
 
 LEVEL = 1.0  # the difficulty of `glyphs100`, the one at which pre-training ends
 STYLES_TO_TEST = ("embossed", "mosaic", "hatched")
@@ -39,33 +39,17 @@ SETS = {
 TRAIN, TEST = 0, 1  # the third
 
 
-class GlyphSet(NamedTuple):
-    """What `class_incremental` and `gaussian_schedule` take."""
-
-    train: Examples
-    test: Examples
-    class_names: tuple[str, ...]
-
-
-class GlyphDomains(NamedTuple):
-    """What `domain_incremental` takes: one set of examples for each style to train on."""
-
-    domains: tuple[Examples, ...]
-    test: Examples
-    class_names: tuple[str, ...]
-
-
-def glyphs100(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> GlyphSet:
+def glyphs100(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> LabelledSet:
     """One hundred characters, any ink on any ground."""
     return _plain_set("glyphs100", GLYPHS_100, _checked(train_per_class, test_per_class, seed), seed)
 
 
-def glyphs_validation(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> GlyphSet:
+def glyphs_validation(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> LabelledSet:
     """Other characters drawn as in glyphs100, to choose hyper-parameters on."""
     return _plain_set("glyphs-validation", VALIDATION, _checked(train_per_class, test_per_class, seed), seed)
 
 
-def _plain_set(name: str, characters: str, counts: tuple[int, int], seed: int) -> GlyphSet:
+def _plain_set(name: str, characters: str, counts: tuple[int, int], seed: int) -> LabelledSet:
     def draw(split: int) -> Images:
         labels, indices = _grid(len(characters), counts[split])
         keys = _keys(name, split, seed, characters, labels, indices)
@@ -78,10 +62,10 @@ def _plain_set(name: str, characters: str, counts: tuple[int, int], seed: int) -
     )
     splits = zip(("train", "test"), counts, strict=True)
     train, test = (examples(images[split], _grid(len(characters), n)[0]) for split, n in splits)
-    return GlyphSet(train, test, tuple(characters))
+    return LabelledSet(train, test, tuple(characters))
 
 
-def glyph_styles(*, train_per_class: int = 20, test_per_class: int = 20, seed: int = 0) -> GlyphDomains:
+def glyph_styles(*, train_per_class: int = 20, test_per_class: int = 20, seed: int = 0) -> DomainSet:
     """Fifty characters in eleven styles; the numbers are for each class in each style."""
     counts = _checked(train_per_class, test_per_class, seed)
     split_of = {style: TEST if style in STYLES_TO_TEST else TRAIN for style in STYLES}
@@ -103,10 +87,10 @@ def glyph_styles(*, train_per_class: int = 20, test_per_class: int = 20, seed: i
         np.concatenate([images[style] for style in STYLES_TO_TEST]),
         np.tile(labels[TEST], len(STYLES_TO_TEST)),
     )
-    return GlyphDomains(domains, test, tuple(STYLED_50))
+    return DomainSet(domains, test, tuple(STYLED_50))
 
 
-def glyph_five(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> GlyphSet:
+def glyph_five(*, train_per_class: int = 100, test_per_class: int = 50, seed: int = 0) -> LabelledSet:
     """Street numbers, Greek in chalk, game pieces, road signs, printed cloth: ten of each, in turn."""
     counts = _checked(train_per_class, test_per_class, seed)
 
@@ -127,7 +111,7 @@ def glyph_five(*, train_per_class: int = 100, test_per_class: int = 50, seed: in
     train, test = (
         examples(images[split], _grid(len(names), n)[0]) for split, n in zip(("train", "test"), counts, strict=True)
     )
-    return GlyphSet(train, test, names)
+    return LabelledSet(train, test, names)
 
 
 def _grid(classes: int, each: int) -> tuple[Labels, Labels]:

@@ -1,0 +1,1 @@
+"""One reader per published format, straight from the publishers' own files."""

@@ -1,0 +1,23 @@
+"""What a data set hands to a scenario."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from promptpool.data.stream import Examples
+
+
+class LabelledSet(NamedTuple):
+    """What `class_incremental` and `gaussian_schedule` take."""
+
+    train: Examples
+    test: Examples
+    class_names: tuple[str, ...]
+
+
+class DomainSet(NamedTuple):
+    """What `domain_incremental` takes: one set of examples for each domain to train on."""
+
+    domains: tuple[Examples, ...]
+    test: Examples
+    class_names: tuple[str, ...]
