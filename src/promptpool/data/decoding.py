@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from promptpool.errors import BadFileError
 
@@ -30,9 +30,9 @@ Pixels = npt.NDArray[np.uint8]
 FITS = ("whole", "centre")
 MOST_PIXELS = 2**27  # of one image; a good camera has half as many
 FORMATS = (
-    "JPEG PNG GIF WEBP BMP TIFF AVIF JPEG2000 PPM ICO "  # the usual first
-    "CUR DDS DIB FLI ICNS MSP PCX PSD QOI SGI SUN XBM XPM"
-).split()
+    *("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO"),  # the usual first
+    *("CUR", "DDS", "DIB", "FLI", "ICNS", "MSP", "PCX", "PSD", "QOI", "SGI", "SUN", "XBM", "XPM"),
+)
 TGA_SUFFIXES = (".tga", ".icb", ".vda", ".vst")
 # What decoders raise when bytes make no sense; none of it is a mistake of ours, and a test feeds them nonsense.
 BROKEN = (
@@ -106,7 +106,7 @@ def _formats(what: str) -> list[str]:
 
 def _turned(image: Image.Image) -> Image.Image:
     try:
-        method = TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+        method = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except BROKEN:  # the pixels are there, only the note about them is damaged
         method = None
     return image if method is None else image.transpose(method)
@@ -137,7 +137,7 @@ def _grey(image: Image.Image) -> Image.Image:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return "not an image of a kind that is read here"
     text = " ".join(str(error).split())
     return f"cannot be decoded: {text or type(error).__name__}"
@@ -156,7 +156,7 @@ class _Decoding(threading.local):
         return self.now
 
 
-_decoding = _Decoding()
+_decoding, _order = _Decoding(), threading.Lock()
 _SILENCE: Any = ("ignore", _decoding, Warning, None, 0)
 
 
@@ -164,8 +164,11 @@ _SILENCE: Any = ("ignore", _decoding, Warning, None, 0)
 def _quiet() -> Iterator[None]:
     """No warning of this thread gets out."""
     filters: Any = warnings.filters
-    if _SILENCE not in filters[:1]:
-        filters.insert(0, _SILENCE)
+    with _order:
+        if filters[:1] != [_SILENCE]:  # others may have put theirs before it, or taken all away
+            if _SILENCE in filters:
+                filters.remove(_SILENCE)
+            filters.insert(0, _SILENCE)
     _decoding.now = True
     try:
         yield
