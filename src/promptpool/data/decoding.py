@@ -5,7 +5,8 @@ What is particular here:
   several, 16-bit grey by its upper byte. Colour profiles are not applied.
 - Only formats that Pillow decodes itself are tried, so that no file starts another program (EPS would start
   Ghostscript). TGA has no mark to know it by and is tried for files that are called so.
-- Bytes that are no image, or only part of one, end in `BadFileError`. Pillow's warnings stay inside.
+- Bytes that are no image, or only part of one, end in `BadFileError`. Pillow's warnings stay inside (what libtiff
+  itself says of a damaged TIFF goes to stderr past Python).
 """
 
 from __future__ import annotations
