@@ -88,6 +88,12 @@ def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
+def image_suffixes() -> set[str]:
+    """How names of image files end, in small letters."""
+    Image.init()
+    return {suffix for suffix, kind in Image.registered_extensions().items() if kind in (*FORMATS, "MPO", "TGA")}
+
+
 def _opened(content: bytes, what: str) -> Image.Image:
     """The first frame, upright, in RGB."""
     with Image.open(io.BytesIO(content), formats=_formats(what)) as image:
