@@ -6,7 +6,6 @@ anything is written. Reading never unpacks to disk; `unpack` does, beside its pl
 
 from __future__ import annotations
 
-import io
 import lzma
 import os
 import shutil
@@ -31,7 +30,7 @@ BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFE
 
 
 class Store(Protocol):
-    """Files that can be listed and read, from several threads at once; names use / and lie inside the store."""
+    """Files that can be listed and read; names use / and lie inside the store."""
 
     where: Path
 
@@ -130,7 +129,6 @@ class Tar:
         self._lock = threading.Lock()
         try:
             self._file = tarfile.open(where)  # noqa: SIM115  # stays open for reading
-            self.packed = not isinstance(self._file.fileobj, io.BufferedReader)
             self._members = _tar_members(self._file, where)
         except (*BROKEN, OSError) as error:
             raise BadFileError(f"{where}: not a readable tar: {error}") from error

@@ -69,10 +69,7 @@ def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
     `fit` says how it becomes a square: "whole" squeezes all of it, "centre" cuts out its central square. `what`
     names the file in errors.
     """
-    if fit not in FITS:
-        raise ValueError(f"fit = {fit!r}: must be one of {', '.join(FITS)}")
-    if size < 1:
-        raise ValueError(f"size = {size}: must be at least 1")
+    check(size, fit)
     try:
         with _quiet():
             image = _opened(content, what)
@@ -86,6 +83,14 @@ def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
     except BROKEN as error:
         raise BadFileError(f"{what}: {_reason(error)}") from error
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def check(size: int, fit: str) -> None:
+    """Refuse what `decode` cannot do."""
+    if fit not in FITS:
+        raise ValueError(f"fit = {fit!r}: must be one of {', '.join(FITS)}")
+    if size < 1:
+        raise ValueError(f"size = {size}: must be at least 1")
 
 
 def image_suffixes() -> set[str]:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.data.archives import Folder, Store, Tar
-from promptpool.data.decoding import Pixels, decode
+from promptpool.data.decoding import Pixels, check, decode
 from promptpool.data.stream import Examples, Rows
 from promptpool.data.workers import in_advance, threads_here
 from promptpool.errors import BadFileError, SkippedFilesWarning
@@ -102,6 +102,7 @@ def read_pictures(
 
     Files that are none are announced in one `SkippedFilesWarning`; with `strict` the first is a `BadFileError`.
     """
+    check(size, fit)
     if 3 * size * size * len(entries) > LARGEST_IN_MEMORY:
         found, source = _indexed(store, entries, size, fit, strict)
     else:
@@ -147,7 +148,7 @@ def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: b
 
 def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
     """Pictures that stay in their files; what an earlier pass found holds for files that have not changed."""
-    if isinstance(store, Tar) and store.packed:
+    if _is_packed(store):
         needed = 3 * size * size * len(entries) / 2**30
         raise BadFileError(
             f"{store.where}: unpack it first: its images take {needed:.1f} GiB, more than is held in memory, "
@@ -226,6 +227,14 @@ def _without(error: BadFileError, store: Store, entry: Entry) -> str:
     for prefix in (f"{store.where / entry.name}: ", f"{store.where}: {entry.name}: ", f"{entry.name}: "):
         text = text.removeprefix(prefix)
     return text
+
+
+def _is_packed(store: Store) -> bool:
+    """Whether files can only be reached by unpacking all that lies before them."""
+    if not isinstance(store, Tar):
+        return False
+    with store.where.open("rb") as file:
+        return file.read(6).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"))
 
 
 def _stamp(store: Store, entry: Entry) -> str:

@@ -37,4 +37,5 @@ def notmnist_arrays(folder: Path) -> Split:
 def _grey(pixels: Images) -> Images:
     """[n, 3, H, W] as [n, H, W] by ITU-R 601; what was grey stays as it was to the bit."""
     weights = np.array([19595, 38470, 7471], dtype=np.uint32)
-    return ((np.einsum("nchw,c->nhw", pixels, weights) + 2**15) >> 16).astype(np.uint8)
+    grey: Images = ((np.einsum("nchw,c->nhw", pixels, weights) + 2**15) >> 16).astype(np.uint8)
+    return grey
