@@ -104,7 +104,10 @@ def run_preset(
             describe(config)
             return
         if is_finished(path, config):
-            typer.echo(f"{path} is finished")
+            changed = (
+                "; if the images changed since, --folder starts a new run" if "folder" in config["dataset"] else ""
+            )
+            typer.echo(f"{path} is finished{changed}")
         else:
             watch({config["learner"]["name"]: (config, path)})
         if distributed.rank() == 0:

@@ -38,25 +38,26 @@ class Watched(NamedTuple):
 @contextmanager
 def reading(console: Console) -> Iterator[None]:
     """Show how far data are read meanwhile: a bar, or a line where there is no terminal."""
-    bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bars = Progress(*columns, console=console, transient=True)
     known: dict[str, TaskID] = {}
 
-    def listen(what: str, done: int, total: int | None) -> None:
+    def line(what: str, done: int, total: int | None) -> None:
+        if done == 0:
+            console.print(what if total is None else f"{what}: {total:,}", highlight=False, markup=False)
+
+    def bar(what: str, done: int, total: int | None) -> None:
         if what not in known:
+            bars.start()
             known[what] = bars.add_task(escape(what), total=total)
-            if console.is_terminal:
-                bars.start()
-            else:
-                console.print(what if total is None else f"{what}: {total:,}", highlight=False, markup=False)
         bars.update(known[what], completed=done, total=total)
 
     try:
-        with heard_by(listen):
+        with heard_by(bar if console.is_terminal else line):
             yield
     finally:
-        bars.stop()
+        if known:
+            bars.stop()
 
 
 def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
