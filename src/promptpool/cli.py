@@ -104,10 +104,8 @@ def run_preset(
             describe(config)
             return
         if is_finished(path, config):
-            changed = (
-                "; if the images changed since, --folder starts a new run" if "folder" in config["dataset"] else ""
-            )
-            typer.echo(f"{path} is finished{changed}")
+            own = "folder" in config["dataset"]
+            typer.echo(f"{path} is finished{'; for images that changed, --folder starts a new run' if own else ''}")
         else:
             watch({config["learner"]["name"]: (config, path)})
         if distributed.rank() == 0:
