@@ -29,7 +29,7 @@ from promptpool.data.archives import Folder, Store, Tar
 from promptpool.data.decoding import Pixels, check, decode
 from promptpool.data.stream import Examples, Rows
 from promptpool.data.workers import in_advance, threads_here
-from promptpool.errors import BadFileError, SkippedFilesWarning
+from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
 from promptpool.files import cache_folder, write_whole
 from promptpool.progress import track
 
@@ -100,7 +100,8 @@ def read_pictures(
 ) -> Album:
     """The entries whose files are images, at `size` x `size`; `fit` as in `decode`.
 
-    Files that are none are announced in one `SkippedFilesWarning`; with `strict` the first is a `BadFileError`.
+    Files that are none are announced in one `SkippedFilesWarning`; with `strict` the first is a `BadFileError`, and so
+    it is when nothing is left.
     """
     check(size, fit)
     if 3 * size * size * len(entries) > LARGEST_IN_MEMORY:
@@ -109,9 +110,11 @@ def read_pictures(
         found, source = _held(store, entries, size, fit, strict)
     reasons = zip(entries, found, strict=True)
     skipped = [(printable(entry.name), reason) for entry, reason in reasons if isinstance(reason, str)]
+    kept = {row: identity for row, identity in enumerate(found) if isinstance(identity, int)}
+    if not kept:
+        raise BadFileError(f"{store.where}: has no image that can be read; {skipped_text(tuple(skipped))}")
     if skipped:
         warnings.warn(SkippedFilesWarning(tuple(skipped)), stacklevel=2)
-    kept = {row: identity for row, identity in enumerate(found) if isinstance(identity, int)}
     return Album(
         tuple(entries[row] for row in kept),
         source,

@@ -43,8 +43,6 @@ def own(
     tested = _tested(album, held_out, seed)
     train = [entry for entry, is_test in zip(album.entries, tested, strict=True) if not is_test]
     test = [entry for entry, is_test in zip(album.entries, tested, strict=True) if is_test]
-    if not train:
-        raise BadFileError(f"{where}: none of {len(entries):,} files is an image to train on")
     _check(train, test, where)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
@@ -96,6 +94,8 @@ def _tested(album: Album, held_out: float, seed: int) -> list[bool]:
 def _check(train: Sequence[Entry], test: Sequence[Entry], where: Path) -> None:
     """Refuse a set that nothing can be learned from, or tested on."""
     labels = {entry.label for entry in train}
+    if not train:
+        raise BadFileError(f"{where}: no image is left to train on: all are to test on")
     if not test:
         raise BadFileError(f"{where}: no image is left to test on: a class needs at least two")
     if unknown := {entry.label for entry in test} - labels:
