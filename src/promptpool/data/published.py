@@ -1,9 +1,9 @@
 """The published data sets: what their files are called, where they are, how long they are and what their md5 is.
 
-No number here is ours. The sums of CIFAR and Fashion-MNIST are on their home pages; all but CORe50's and notMNIST's are
-in torchvision as well, CORe50's in avalanche and notMNIST's in several continual-learning repositories. Sizes are those
-of tensorflow_datasets (MNIST, Fashion-MNIST, SVHN) or what servers were seen to answer. Where no source gives a size it
-is None; there is no file without a sum, so that a mirror can be anybody's.
+No number here is ours. The sums of CIFAR-10 and Fashion-MNIST are on their home pages; all but those of CORe50 and
+notMNIST are in torchvision as well, CORe50's in avalanche, notMNIST's in several continual-learning repositories. Sizes
+are those of tensorflow_datasets (MNIST, Fashion-MNIST, SVHN) or what others saw of the servers. Where no source gives
+a size it is None; there is no file without a sum, so that a mirror can be anybody's.
 
 Licences are those of the L2P paper (its appendix on data sets), where the home page of CIFAR names none. It knows none
 for SVHN, whose home page says "for non-commercial use only", and none for notMNIST.
