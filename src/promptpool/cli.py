@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -24,11 +26,11 @@ from promptpool.complaints import complaints
 from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data_commands import app as data_app
-from promptpool.errors import BadFileError
+from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
 from promptpool.experiments.build import Stock, build
-from promptpool.experiments.config import Config, load_config, presets
+from promptpool.experiments.config import Config, ConfigError, keywords, load_config, presets
 from promptpool.experiments.demo import demo_configs, verdict
-from promptpool.experiments.display import Watched, show
+from promptpool.experiments.display import Watched, reading, show
 from promptpool.experiments.estimate import estimate
 from promptpool.experiments.runner import is_finished, run, run_folder
 from promptpool.learners import LEARNERS
@@ -91,22 +93,32 @@ def run_preset(
     runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
     folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named by its values.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it costs.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Your own images, or the folder of the published sets.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no image.")] = False,
 ) -> None:
     """Run one configuration; the same command goes on with a run that was stopped, to the same numbers."""
-    with complaints():
+    with complaints(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkippedFilesWarning)  # said at the end
         distributed.start()
         config = load_config(preset, overrides or [])
+        _take_data(config["dataset"], data, strict)
         path = run_folder(runs, preset, config) if folder is None else folder
         if dry_run:
             describe(config)
             return
         if is_finished(path, config):
-            typer.echo(f"{path} is finished")
+            changed = (
+                "; if the images changed since, --folder starts a new run" if "folder" in config["dataset"] else ""
+            )
+            typer.echo(f"{path} is finished{changed}")
         else:
             watch({config["learner"]["name"]: (config, path)})
         if distributed.rank() == 0:
-            for table in terminal_tables([read_run(path)]):
+            finished = read_run(path)
+            for table in terminal_tables([finished]):
                 Console().print(table)
+            if skipped := finished.environment.get("skipped"):
+                typer.echo(skipped_text(skipped))
             typer.echo(f"records: {path}, page: promptpool report {path}")
         distributed.stop()
 
@@ -141,14 +153,28 @@ def show_all() -> None:
     console.print(_table("backbones", BACKBONES))
 
 
+def _take_data(dataset: Config, data: Path | None, strict: bool) -> None:
+    """Where the data are, and whether a file that cannot be read ends the run."""
+    known = keywords(DATASETS[dataset["name"]])
+    if data is not None and "folder" in known:
+        dataset["folder"] = str(data.expanduser().resolve())
+    elif data is not None:
+        os.environ["PROMPTPOOL_DATA"] = str(data)
+    if strict and "strict" not in known:
+        raise ConfigError(f"--strict: the data set {dataset['name']} has no files of one's own to stop at")
+    if strict:
+        dataset["strict"] = True
+
+
 def watch(jobs: dict[str, tuple[Config, Path]]) -> list[Path]:
     """Take runs to their end with bars and a table; Ctrl-C stops after a step, and they can go on."""
-    stock = Stock()
-    experiences = max(len(build(config, stock).stream.experiences) for config, _ in jobs.values())
+    stock, console = Stock(), Console(quiet=distributed.rank() > 0)
+    with reading(console):
+        experiences = max(len(build(config, stock).stream.experiences) for config, _ in jobs.values())
     watched = [
-        Watched(name, read_records(path), partial(_go_on, config, path, stock)) for name, (config, path) in jobs.items()
+        Watched(name, read_records(path), partial(_go_on, config, path, stock), config["scenario"].get("joint", False))
+        for name, (config, path) in jobs.items()
     ]
-    console = Console(quiet=distributed.rank() > 0)
     with interruptible() as asked, closing(show(console, watched, experiences)) as steps:
         for _ in steps:
             if asked():
@@ -173,7 +199,8 @@ def _read_all(folders: list[Path]) -> list[Run]:
 
 def describe(config: Config) -> None:
     """What a configuration would do, and what it costs on this machine."""
-    built = build(config)
+    with reading(Console()):
+        built = build(config)
     cost = estimate(built)
     stream = built.stream
     sizes = ", ".join(str(len(experience.train)) for experience in stream.experiences)
@@ -181,6 +208,7 @@ def describe(config: Config) -> None:
         "stream": f"{len(stream.experiences)} experiences, {len(stream.class_names)} classes",
         "training images": sizes,
         "test images": ", ".join(str(len(test)) for test in stream.tests),
+        **({"files": skipped_text(built.skipped)} if built.skipped else {}),
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",

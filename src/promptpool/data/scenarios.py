@@ -10,6 +10,7 @@ import torch
 
 from promptpool.data.stream import Examples, Experience, Stream, concatenate, examples
 
+MOST_TASKS = 5  # of a folder that does not say how many
 Arrays = tuple[npt.NDArray[np.uint8], npt.ArrayLike]
 
 
@@ -127,6 +128,46 @@ def from_arrays(train: Sequence[Arrays], test: Sequence[Arrays]) -> Stream:
     return Stream(experiences, tests, tuple(names), task_tests=matched)
 
 
+def from_folders(
+    groups: Sequence[Examples],
+    tests: Sequence[Examples],
+    class_names: Sequence[str],
+    group_names: Sequence[str],
+    *,
+    classes_per_task: int = 0,
+) -> Stream:
+    """Images of one's own: an experience per group (a task or a domain), or so many classes per task.
+
+    With `classes_per_task` = 0 the groups are the experiences; where there are none, the classes are shared out to at
+    most five tasks of at least two. Otherwise groups do not count, and classes come in their order, so many at a time.
+    Each experience has a test set of its own where there are images for each; otherwise there is one for all.
+    """
+    count = len(class_names)
+    if not 0 <= classes_per_task <= count:
+        raise ValueError(f"classes_per_task = {classes_per_task}: must lie between 1 and {count}, or be 0")
+    trains, judged = list(groups), list(tests)
+    if classes_per_task or not group_names:
+        train, test, labels = concatenate(groups), concatenate(tests), torch.arange(count)
+        shared = labels.tensor_split(max(1, min(MOST_TASKS, count // 2)))
+        tasks = labels.split(classes_per_task) if classes_per_task else shared
+        trains = [_of_classes(train, task.tolist()) for task in tasks]
+        judged = [_of_classes(test, task.tolist()) for task in tasks]
+    order = list(dict.fromkeys(label for train in trains for label in train.classes))
+    position = torch.full((count,), -1)
+    position[order] = torch.arange(len(order))
+    trains, judged = [train.relabel(position) for train in trains], [test.relabel(position) for test in judged]
+    each = len(trains) == len(judged) and all(
+        len(test) and set(test.classes) <= set(train.classes) for train, test in zip(trains, judged, strict=True)
+    )
+    return Stream(
+        tuple(Experience(t, train, train.classes) for t, train in enumerate(trains)),
+        tuple(judged) if each else (concatenate(judged),),
+        tuple(class_names[label] for label in order),
+        tuple(order),
+        task_tests=each,
+    )
+
+
 def _of_classes(part: Examples, classes: Sequence[int]) -> Examples:
     return part.select(torch.isin(part.y, torch.tensor(classes)).nonzero().flatten())
 
@@ -134,5 +175,6 @@ def _of_classes(part: Examples, classes: Sequence[int]) -> Examples:
 SCENARIOS: dict[str, Callable[..., Stream]] = {
     "class-incremental": class_incremental,
     "domain-incremental": domain_incremental,
+    "from-folders": from_folders,
     "gaussian-schedule": gaussian_schedule,
 }

@@ -21,3 +21,12 @@ class DomainSet(NamedTuple):
     domains: tuple[Examples, ...]
     test: Examples
     class_names: tuple[str, ...]
+
+
+class OwnSet(NamedTuple):
+    """What `from_folders` takes: the training images of each group, and the test images of each, or of all in one."""
+
+    groups: tuple[Examples, ...]
+    tests: tuple[Examples, ...]
+    class_names: tuple[str, ...]
+    group_names: tuple[str, ...]  # empty where there are no groups, and `groups` holds one set

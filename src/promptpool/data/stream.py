@@ -1,8 +1,9 @@
 """A stream is data: experiences that arrive in turn, and the test sets that judge what was learned.
 
 What is particular here:
-- An example's id is made of its content: the hash of the array it lies in, plus its row. The same id therefore
-  always means the same input, in any stream and any process, and a cached feature is never somebody else's.
+- An example's id is made of its content: the hash of the array it lies in plus its row, or of an image file the hash
+  of its pixels. The same id therefore always means the same input, in any stream and any process, and a cached
+  feature is never somebody else's.
 - Labels are positions in `Stream.class_names`. Where classes come in turn they are numbered in the order in which
   they appear, so a head grows at its end.
 - Inputs stay raw (uint8, channels first) until a view makes model input of them.
@@ -22,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from promptpool.data.workers import in_advance
 
 
 class Batch(NamedTuple):
@@ -44,6 +47,11 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Tensor, /) -> Tensor: ...
+
+
+def held(source: Rows) -> bool:
+    """Whether the rows lie in memory, so that reading them ahead of time gains nothing."""
+    return all(map(held, source.parts)) if isinstance(source, Joined) else isinstance(source, Tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +89,8 @@ class Examples:
         """All examples once, in order."""
         if size < 1:
             raise ValueError(f"size = {size}: a batch holds at least one example")
-        for begin in range(0, len(self), size):
-            yield self.batch(slice(begin, begin + size))
+        parts = [slice(begin, begin + size) for begin in range(0, len(self), size)]
+        yield from map(self.batch, parts) if held(self.source) else in_advance(self.batch, parts)
 
     @property
     def classes(self) -> tuple[int, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -12,10 +15,13 @@ from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS, joint
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
+from promptpool.errors import SkippedFilesWarning
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.training.loop import Plan, check
+
+Skipped = tuple[tuple[str, str], ...]  # files that were passed over, with the reason
 
 
 class Built(NamedTuple):
@@ -25,6 +31,7 @@ class Built(NamedTuple):
     learner: Learner
     stream: Stream
     plan: Plan
+    skipped: Skipped = ()
 
 
 class Stock:
@@ -32,7 +39,7 @@ class Stock:
 
     def __init__(self) -> None:
         self.backbones: dict[str, ViT] = {}
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, tuple[Stream, Skipped]] = {}
         self.features: dict[str, FrozenFeatures] = {}
 
 
@@ -43,7 +50,10 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     own = {"size": backbone.image_size, "values": backbone.values or "unit"}
     view = _made("view", View, own | config["view"])
     plan = _made("plan", Plan, config["plan"])
-    stream = _stream(config["dataset"], config["scenario"], stock)
+    dataset = config["dataset"]
+    if dataset.get("size") == 0:
+        dataset = dataset | {"size": view.size}  # images as large as they are looked at
+    stream, skipped = _stream(dataset, config["scenario"], stock)
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
     frozen = stock.features.setdefault(repr((config["backbone"], view)), FrozenFeatures(backbone, view))
     shared = {} if values.get("train_backbone") else {"frozen": frozen}
@@ -52,7 +62,7 @@ def build(config: Config, stock: Stock | None = None) -> Built:
         check(learner, stream, plan)
     except ValueError as error:
         raise ConfigError(_prefixed(str(error), config)) from error
-    return Built(config | {"view": asdict(view)}, learner, stream, plan)
+    return Built(config | {"view": asdict(view)}, learner, stream, plan, skipped)
 
 
 def _backbone(values: Config, stock: Stock) -> ViT:
@@ -63,10 +73,11 @@ def _backbone(values: Config, stock: Stock) -> ViT:
     return stock.backbones[key]
 
 
-def _stream(dataset: Config, scenario: Config, stock: Stock) -> Stream:
+def _stream(dataset: Config, scenario: Config, stock: Stock) -> tuple[Stream, Skipped]:
     key = repr((dataset, scenario))
     if key not in stock.streams:
-        data = _made("dataset", DATASETS[dataset["name"]], {k: v for k, v in dataset.items() if k != "name"})
+        with _noting_skipped() as skipped:
+            data = _made("dataset", DATASETS[dataset["name"]], {k: v for k, v in dataset.items() if k != "name"})
         values = {name: value for name, value in scenario.items() if name not in ("name", "joint")}
         try:
             stream = _made("scenario", SCENARIOS[scenario["name"]], values, *data)
@@ -74,8 +85,21 @@ def _stream(dataset: Config, scenario: Config, stock: Stock) -> Stream:
             raise ConfigError(
                 f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}"
             ) from error
-        stock.streams[key] = joint(stream) if scenario.get("joint") else stream
+        stock.streams[key] = joint(stream) if scenario.get("joint") else stream, tuple(skipped)
     return stock.streams[key]
+
+
+@contextmanager
+def _noting_skipped() -> Iterator[list[tuple[str, str]]]:
+    """The files that data sets say they skipped; warnings go on to whoever else listens."""
+    skipped: list[tuple[str, str]] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SkippedFilesWarning)
+        yield skipped
+    for warning in caught:
+        if isinstance(warning.message, SkippedFilesWarning):
+            skipped += warning.message.skipped
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _made(table: str, target: Any, values: Config, *positional: Any, **shared: Any) -> Any:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
+from promptpool.progress import heard_by
 from promptpool.training.loop import Step
 from promptpool.training.record import Record
 
@@ -20,6 +32,32 @@ class Watched(NamedTuple):
     name: str
     records: Sequence[Record]
     go_on: Callable[[], Iterator[Step]]
+    joint: bool = False  # all data at once: its one number belongs to the end
+
+
+@contextmanager
+def reading(console: Console) -> Iterator[None]:
+    """Show how far data are read meanwhile: a bar, or a line where there is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bars = Progress(*columns, console=console, transient=True)
+    known: dict[str, TaskID] = {}
+
+    def line(what: str, done: int, total: int | None) -> None:
+        if done == 0:
+            console.print(what if total is None else f"{what}: {total:,}", highlight=False, markup=False)
+
+    def bar(what: str, done: int, total: int | None) -> None:
+        if what not in known:
+            bars.start()
+            known[what] = bars.add_task(escape(what), total=total)
+        bars.update(known[what], completed=done, total=total)
+
+    try:
+        with heard_by(bar if console.is_terminal else line):
+            yield
+    finally:
+        if known:
+            bars.stop()
 
 
 def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
@@ -48,8 +86,9 @@ def _live(console: Console, runs: Sequence[Watched], experiences: int) -> Genera
         expand=True,
     )
     bars = {run.name: progress.add_task(run.name, total=1, start=False) for run in runs}
+    joint = [run.name for run in runs if run.joint]
     with Live(console=console, refresh_per_second=8, vertical_overflow="visible") as live:
-        live.update(Group(table(records, experiences), progress))
+        live.update(Group(table(records, experiences, joint), progress))
         for run in runs:
             bar = bars[run.name]
             progress.start_task(bar)
@@ -57,12 +96,12 @@ def _live(console: Console, runs: Sequence[Watched], experiences: int) -> Genera
                 progress.update(bar, total=step.steps, completed=step.step)
                 if step.record is not None:
                     records[run.name].append(step.record)
-                    live.update(Group(table(records, experiences), progress))
+                    live.update(Group(table(records, experiences, joint), progress))
                 yield step
             progress.update(bar, completed=progress.tasks[bar].total)
 
 
-def table(records: dict[str, list[Record]], experiences: int) -> Table:
+def table(records: dict[str, list[Record]], experiences: int, joint: Sequence[str] = ()) -> Table:
     """The average accuracy over the test sets known so far, after each experience."""
     grid = Table(title="average accuracy after each task, %", title_justify="left", box=None, pad_edge=False)
     grid.add_column("method", style="cyan", no_wrap=True)
@@ -70,8 +109,8 @@ def table(records: dict[str, list[Record]], experiences: int) -> Table:
         grid.add_column(str(t + 1), justify="right", min_width=4)
     for name, known in records.items():
         cells = [f"{100 * mean_accuracy(record):.1f}" for record in known]
-        if len(cells) == 1 and None not in known[0].correct:
-            cells = [""] * (experiences - 1) + cells  # all data at once: the one number belongs to the end
+        if name in joint:
+            cells = [""] * (experiences - len(cells)) + cells
         grid.add_row(name, *cells)
     return grid
 

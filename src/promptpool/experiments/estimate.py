@@ -29,13 +29,10 @@ def estimate(built: Built, *, probes: int = 3) -> Estimate:
     session = Session(built.learner, built.stream, built.plan)
     fresh, known = _step_seconds(session, probes)
     per_image = _test_seconds(built)
-    experiences, tests = built.stream.experiences, built.stream.tests
-    tested = sum(
-        len(test)
-        for t, _ in enumerate(experiences)
-        for i, test in enumerate(tests)
-        if i <= t or not built.stream.task_tests
-    )
+    tested, seen = 0, set[int]()
+    for experience in built.stream.experiences:
+        seen.update(experience.classes)
+        tested += sum(len(test) for test in built.stream.tests if not seen.isdisjoint(test.classes))
     first = session.steps // session.epochs
     seconds = first * fresh + (session.steps - first) * known + tested * per_image
     trained = built.learner.trained_parameters(len(built.stream.class_names))

@@ -123,6 +123,7 @@ def environment(built: Built) -> dict[str, Any]:
         "class_names": list(stream.class_names),
         "experiences": len(stream.experiences),
         "images": [len(experience.train) for experience in stream.experiences],
+        "skipped": [list(file) for file in built.skipped],
         "trained_parameters": learner.trained_parameters(len(stream.class_names)),
     }
 

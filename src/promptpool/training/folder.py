@@ -1,7 +1,7 @@
 """A run folder: all that is known of a run, in files that tables, plots and pages are made of without a model.
 
 config.toml         what was asked for, every value written out
-environment.json    versions, hashes of weights and stream, revision, class names, trained parameters
+environment.json    versions, hashes of weights and stream, revision, class names, trained parameters, skipped files
 records.jsonl       one record per experience; the same bytes whenever the same run is repeated
 times.json          seconds per experience, which no two runs share
 checkpoint          where to go on

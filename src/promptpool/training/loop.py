@@ -10,7 +10,8 @@ epoch alone, so a session that goes on after a kill shows the same batches as on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.data.stream import Experience, Stream
+from promptpool.data.stream import Batch, Experience, Stream, held
+from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
 from promptpool.training.evaluation import count_correct, my_part
@@ -104,12 +106,13 @@ class Session:
             loss = None
             while self.epoch < self.epochs:
                 batches = self.order(experience).split(self.plan.batch_size)
-                while self.batch < len(batches):
-                    loss = self.learn(experience, batches[self.batch])
-                    self.batch += 1
-                    self.step += 1
-                    if self.batch < len(batches) or self.epoch + 1 < self.epochs:
-                        yield Step(experience.index, self.epoch, self.step, self.steps, loss)
+                with closing(self._shown(experience, batches[self.batch :])) as shown:
+                    for index, batch in shown:
+                        loss = self.learn(experience, index, batch)
+                        self.batch += 1
+                        self.step += 1
+                        if self.batch < len(batches) or self.epoch + 1 < self.epochs:
+                            yield Step(experience.index, self.epoch, self.step, self.steps, loss)
                 self.epoch, self.batch = self.epoch + 1, 0
             record = self._end(experience)
             yield Step(experience.index, self.epochs - 1, self.step, self.steps, loss, record)
@@ -134,25 +137,35 @@ class Session:
             self.learner.before(experience)
         self.descend = self.make_descent()
 
-    def learn(self, experience: Experience, index: Tensor) -> float | None:
-        """One step on this rank's part of the batch."""
+    def learn(self, experience: Experience, index: Tensor, batch: Batch | None = None) -> float | None:
+        """One step on this rank's part of the batch, which is read unless it is given."""
         if not self.stream.boundaries:
             self.learner.meet({*self.learner.seen, *experience.train.y[index].tolist()})
-        mine = index[distributed.share(len(index))]
+        mine = self._mine(experience, index) if batch is None else batch
         if self.descend is None:
             raise RuntimeError("an experience must begin before it is learned")
-        self.descend.weight = len(mine) * distributed.world() / len(index)
+        self.descend.weight = len(mine.y) * distributed.world() / len(index)
         self.learner.train()
-        batch = experience.train.batch(mine, fresh=self.epoch == 0).to(self.learner.device)
         with self.descend.measuring():
-            loss = self.learner.step(batch, self.descend)
+            loss = self.learner.step(mine.to(self.learner.device), self.descend)
         if loss is None:
             return None
         if self.batch == 0:
             self.loss_sum, self.loss_count = 0.0, 0
-        summed = float(distributed.total(torch.tensor(float(loss) * len(mine), dtype=torch.float64)))
+        summed = float(distributed.total(torch.tensor(float(loss) * len(mine.y), dtype=torch.float64)))
         self.loss_sum, self.loss_count = self.loss_sum + summed, self.loss_count + len(index)
         return summed / len(index)
+
+    def _shown(self, experience: Experience, batches: Sequence[Tensor]) -> Generator[tuple[Tensor, Batch], None, None]:
+        """Each batch in turn, and this rank's part of it, read in advance where that takes time."""
+
+        def read(index: Tensor) -> tuple[Tensor, Batch]:
+            return index, self._mine(experience, index)
+
+        yield from map(read, batches) if held(experience.train.source) else in_advance(read, batches)
+
+    def _mine(self, experience: Experience, index: Tensor) -> Batch:
+        return experience.train.batch(index[distributed.share(len(index))], fresh=self.epoch == 0)
 
     def _end(self, experience: Experience) -> Record:
         if self.stream.boundaries:
