@@ -73,20 +73,32 @@ class Folder:
         return found
 
     def stamp(self, name: str) -> str:
-        about = self._inside(name).stat()
+        about = self._about(self._inside(name))
         return f"{about.st_size}-{about.st_mtime_ns}"
 
     def read(self, name: str) -> bytes:
         path = self._inside(name)
-        about = path.stat()
+        about = self._about(path)
         if not stat.S_ISREG(about.st_mode):
             raise BadFileError(f"{path}: not a regular file")
         if about.st_size > LARGEST_FILE:
             raise BadFileError(f"{path}: {about.st_size} bytes are more than a file here may have")
-        return path.read_bytes()
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise BadFileError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def _about(self, path: Path) -> os.stat_result:
+        try:
+            return path.stat()
+        except OSError as error:
+            raise BadFileError(f"{path}: {error.strerror}") from error
 
     def _inside(self, name: str) -> Path:
-        path = (self.where / name).resolve()
+        try:
+            path = (self.where / name).resolve()
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL byte
+            raise BadFileError(f"{self.where}: {name!r}: {str(error) or 'cannot be found'}") from error
         if not path.is_relative_to(self.where.resolve()):
             raise BadFileError(f"{self.where / name}: lies outside {self.where}")
         return path
