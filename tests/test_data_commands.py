@@ -18,7 +18,9 @@ import web as server
 from promptpool import data_commands
 from promptpool.cli import app
 from promptpool.data import download
+from promptpool.data.datasets.contents import Contents
 from promptpool.data.published import PUBLISHED, Published, Remote
+from promptpool.errors import BadFileError
 from promptpool.progress import report
 from web import Web, serving
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 CONTENT = b"images" * 50_000
+AS_PUBLISHED = "toy: reads as 1,234 + 0 images of 3 classes, as published\n"
 
 
 @pytest.fixture
@@ -40,6 +43,8 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
 def publish(monkeypatch: pytest.MonkeyPatch, *urls: str, holds: str = "toy") -> None:
     md5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
     file = Remote("toy.bin", urls, len(CONTENT), md5, holds=(holds,))
+    monkeypatch.setattr(data_commands, "contents", lambda name, folder: Contents(1234, 0, 3))
+    monkeypatch.setitem(data_commands.GROUPS, "all", ("toy",))
     monkeypatch.setitem(PUBLISHED, "toy", Published("Toys", "http://toy", "CC0", 3, 1234, 0, (file,)))
 
 
@@ -63,15 +68,13 @@ def test_get_and_check(web: Web, tmp_path: Path) -> None:
     assert "toy.bin: 100 % of 300.0 kB" in got.stderr
     assert "checking toy.bin: 100 % of 300.0 kB" in got.stderr
     checked = data("check", "toy", "--data", tmp_path)
-    assert (checked.exit_code, checked.stdout) == (0, f"toy: {tmp_path / 'toy/toy.bin'}: right\n")
+    assert checked.exit_code == 0
+    assert checked.stdout == f"toy: {tmp_path / 'toy/toy.bin'}: right\n{AS_PUBLISHED}"
     assert data("get", "toy", "toy", "--data", tmp_path).exit_code == 0
     assert len(web.asked) == 1
 
 
-def test_all_of_them(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(PUBLISHED):
-        if name != "toy":
-            monkeypatch.delitem(PUBLISHED, name)
+def test_all_of_them(web: Web, tmp_path: Path) -> None:
     assert data("get", "all", "--data", tmp_path).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
     assert len(web.asked) == 1
@@ -82,7 +85,7 @@ def test_the_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PROMPTPOOL_DATA", str(tmp_path))
     assert data("get", "toy").exit_code == 0
     assert (tmp_path / "toy/toy.bin").exists()
-    assert data("check").stdout == f"toy: {tmp_path / 'toy/toy.bin'}: right\n"
+    assert data("check").stdout == f"toy: {tmp_path / 'toy/toy.bin'}: right\n{AS_PUBLISHED}"
 
 
 def test_a_server_that_cuts_off(web: Web, tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ def test_check_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def checked() -> tuple[int, str]:
         result = data("check", "toy", "--data", tmp_path)
-        return result.exit_code, result.stdout.strip().removeprefix(f"toy: {file}: ")
+        return result.exit_code, result.stdout.removesuffix(AS_PUBLISHED).strip().removeprefix(f"toy: {file}: ")
 
     assert checked() == (1, "missing (it is at http://127.0.0.1:9/toy.bin)")
     file.parent.mkdir()
@@ -168,6 +171,30 @@ def test_check_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.unlink()
     (file.parent / "toys").mkdir()
     assert checked() == (0, "unpacked only (toys is there; without the file no checksum tells more)")
+
+
+def test_check_reads_what_is_there(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data("get", "toy", "--data", tmp_path)
+    assert len(web.asked) == 1
+    monkeypatch.setattr(data_commands, "contents", lambda name, folder: Contents(1000, 10, 3))
+    other = data("check", "toy", "--data", tmp_path)
+    assert other.stdout.endswith("toy: reads as 1,000 + 10 images of 3 classes; published are 1,234 + 0 of 3\n")
+    assert other.exit_code == 0
+
+    def unreadable(name: str, folder: Path) -> Contents:
+        raise BadFileError(f"{folder}: {name} is not what it seems")
+
+    monkeypatch.setattr(data_commands, "contents", unreadable)
+    wrong = data("check", "toy", "--data", tmp_path)
+    assert (wrong.exit_code, wrong.stdout.count("\n")) == (1, 2)
+    assert "toy: cannot be read: " in wrong.stdout
+
+
+def test_five_datasets_are_the_five(tmp_path: Path) -> None:
+    result = data("check", "5-datasets", "--data", tmp_path)
+    assert result.exit_code == 1
+    names = list(dict.fromkeys(line.split(":")[0] for line in result.stdout.splitlines()))
+    assert names == ["cifar10", "mnist", "svhn", "notmnist", "fashion-mnist"]
 
 
 def test_check_where_nothing_is(tmp_path: Path) -> None:

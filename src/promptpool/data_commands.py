@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,10 @@ from rich.table import Table
 
 from promptpool.complaints import complaints
 from promptpool.data import download
+from promptpool.data.datasets.contents import Contents, contents
+from promptpool.data.datasets.five import FIVE
 from promptpool.data.published import PUBLISHED, Published
+from promptpool.errors import BadFileError, SkippedFilesWarning
 from promptpool.experiments.config import ConfigError, nearest
 from promptpool.files import data_folder
 from promptpool.progress import Listener, heard_by
@@ -33,12 +37,14 @@ Folder = Annotated[
     Path | None, typer.Option("--data", help="The folder of all data sets, instead of PROMPTPOOL_DATA or the default.")
 ]
 
+GROUPS = {"all": tuple(PUBLISHED), "5-datasets": tuple(FIVE)}
+
 app = typer.Typer(no_args_is_help=True, help="Get and check the published data sets.")
 
 
 @app.command()
 def get(
-    names: Annotated[list[str], typer.Argument(help="Data sets (promptpool data list), or all.")],
+    names: Annotated[list[str], typer.Argument(help="Data sets (promptpool data list), 5-datasets, or all.")],
     data: Folder = None,
 ) -> None:
     """Download data sets, check them and unpack them; the same command goes on with a download that was stopped."""
@@ -54,7 +60,10 @@ def check(
     names: Annotated[list[str] | None, typer.Argument(help="Data sets; without one, all that are here.")] = None,
     data: Folder = None,
 ) -> None:
-    """Compare what is here with the published sizes and checksums; exit code 1 if something is missing or wrong."""
+    """Compare what is here with the published sizes and checksums, and read it.
+
+    Exit code 1 if something is missing, wrong or unreadable.
+    """
     root, good = data or data_folder(), True
     with complaints():
         wanted = _known(names) if names else [name for name in PUBLISHED if (root / name).is_dir()]
@@ -66,6 +75,10 @@ def check(
             for finding in findings:
                 typer.echo(f"{name}: {finding.path}: {finding.state}{finding.text and f' ({finding.text})'}")
                 good = good and finding.good
+            if any(finding.state not in ("missing", "in part") for finding in findings):
+                readable, text = _read(name, root / name)
+                typer.echo(f"{name}: {text}")
+                good = good and readable
     if not good:
         raise typer.Exit(1)
 
@@ -90,9 +103,24 @@ def show_all(data: Folder = None) -> None:
 
 def _known(names: Sequence[str]) -> list[str]:
     for name in names:
-        if name not in (*PUBLISHED, "all"):
+        if name not in (*PUBLISHED, *GROUPS):
             raise ConfigError(f"{name!r}: no such data set; {nearest(name, PUBLISHED)}; promptpool data list shows all")
-    return list(PUBLISHED) if "all" in names else list(dict.fromkeys(names))
+    return list(dict.fromkeys(member for name in names for member in GROUPS.get(name, (name,))))
+
+
+def _read(name: str, folder: Path) -> tuple[bool, str]:
+    """Whether a reader makes sense of what is here, and what it finds."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkippedFilesWarning)
+            found = contents(name, folder)
+    except BadFileError as error:
+        return False, f"cannot be read: {error}"
+    published = PUBLISHED[name]
+    said = f"reads as {found.train:,} + {found.test:,} images of {found.classes} classes"
+    if found == Contents(published.train, published.test, published.classes):
+        return True, f"{said}, as published"
+    return True, f"{said}; published are {published.train:,} + {published.test:,} of {published.classes}"
 
 
 def _download_size(published: Published) -> str:
