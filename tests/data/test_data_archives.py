@@ -238,6 +238,11 @@ def test_names_that_no_disk_takes_leave_nothing(files: dict[str, bytes], tmp_pat
         assert tree(tmp_path / "to") == {}
 
 
+def test_a_zip_with_an_empty_name_is_refused(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "data.zip", {"": b"1"})
+    assert "'': leads outside" in outcome(open_store, path)
+
+
 def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "data.zip", {"secret": b"1234"})
     content = bytearray(path.read_bytes())

@@ -204,7 +204,7 @@ def _zip_members(file: zipfile.ZipFile, where: Path) -> dict[str, zipfile.ZipInf
             raise BadFileError(f"{where}: {member.filename!r}: a link, which no data set here has")
         if member.compress_type not in PACKINGS:
             raise BadFileError(f"{where}: {member.filename!r}: packed in a way that is not read here")
-        if not member.is_dir():
+        if not member.filename.endswith("/"):  # is_dir stumbles over an empty name
             found[_safe(member.filename, where)] = member
     _checked_total(sum(member.file_size for member in found.values()), len(found), where)
     return found

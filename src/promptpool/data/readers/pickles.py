@@ -1,8 +1,8 @@
 """Pickles of numbers, strings, lists, dicts and arrays, read without running code.
 
 A pickle is a program for a small stack machine. This is such a machine, without the instructions that import or
-call: the few names that arrays and Python 2 strings need stand for themselves, and `_reduced` and `_built` know what
-they mean. Lists hold no lists and dicts no dicts, so nothing is deep; every length is checked against what is there.
+call: the few names that arrays and Python 2 strings need stand for themselves, and `reduce` and `build` know what they
+mean. Lists hold no lists and dicts no dicts, so nothing is deep; every length is checked against what is there.
 """
 
 from __future__ import annotations
