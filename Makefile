@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test browser-test check bench format clean
+.PHONY: demo test browser-test real-test check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -16,6 +16,10 @@ browser-test: $(READY)
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
 	  { echo "browser-test needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
 	PROMPTPOOL_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -q -m browser
+
+real-test: $(READY)
+	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
+	$(BIN)/python -m pytest -q -m real
 
 check: $(READY)
 	$(BIN)/ruff check .

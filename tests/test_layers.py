@@ -11,6 +11,8 @@ import promptpool
 ROOT = Path(promptpool.__file__).parent
 ROWS = [
     {"cli"},
+    {"data_commands"},
+    {"complaints"},
     {"serve", "experiments", "report"},
     {"classifier", "training"},
     {"learners"},

@@ -22,8 +22,10 @@ from rich.table import Table
 
 from promptpool import __version__, distributed
 from promptpool.backbones.weights import SHIPPED
+from promptpool.complaints import complaints
 from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.data_commands import app as data_app
 from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
 from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import Config, ConfigError, keywords, load_config, presets
@@ -52,6 +54,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Continual learning with a pool of prompts.",
 )
+app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)
@@ -211,19 +214,6 @@ def describe(config: Config) -> None:
         "memory": f"{cost.memory / 2**20:.0f} MiB",
     }
     Console().print(_table("this run would be", rows))
-
-
-@contextmanager
-def complaints() -> Iterator[None]:
-    """What a user can put right is said in one line, with exit code 2; Ctrl-C ends with 130."""
-    try:
-        yield
-    except (ConfigError, BadFileError, ModuleNotFoundError, OSError) as error:
-        typer.echo(f"promptpool: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt:
-        typer.echo("promptpool: stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -34,7 +34,7 @@ MISTAKES = [
     ("learner.order=last", ["learner.order = 'last'", "prompts-first"]),
     ("learner.position=all", ["learner.position = 'all'", "none, class"]),
     ("learner.capacity=-1", ["learner.capacity = -1", "0 (no memory)"]),
-    ("learner.capacity=100", ["loss_classes = 'current'", "seen"]),
+    ("learner.replay_classes=current", ["learner.replay_classes", "seen, all"]),
     ("learner.loss_classes=past", ["learner.loss_classes = 'past'", "current, seen, all"]),
     ("learner.head_start=ones", ["head_start = 'ones'", "zeros"]),
     ("learner.diversify=1", ["learner.diversify = 1", "true or false"]),

@@ -10,15 +10,15 @@ import lzma
 import os
 import shutil
 import stat
-import tarfile
 import tempfile
 import threading
+import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
+from promptpool.data import tars
 from promptpool.errors import BadFileError
 
 LARGEST_FILE = 2**31  # bytes of one file read into memory
@@ -26,7 +26,17 @@ LARGEST_ARCHIVE = 2**36  # bytes of all files of an archive, unpacked
 LARGEST_RATIO = 200  # unpacked over packed; images and arrays of bytes stay far below it
 MOST_FILES = 10**7
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)  # their memory is bounded
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+
+
+Found = TypeVar("Found")
+
+
+class Packed(Protocol):
+    """What is unpacked while it is read."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Store(Protocol):
@@ -73,23 +83,29 @@ class Folder:
         return found
 
     def stamp(self, name: str) -> str:
-        about = self._inside(name).stat()
+        about = self._about(name)
         return f"{about.st_size}-{about.st_mtime_ns}"
 
     def read(self, name: str) -> bytes:
-        path = self._inside(name)
-        about = path.stat()
+        about = self._about(name)
         if not stat.S_ISREG(about.st_mode):
-            raise BadFileError(f"{path}: not a regular file")
-        if about.st_size > LARGEST_FILE:
-            raise BadFileError(f"{path}: {about.st_size} bytes are more than a file here may have")
-        return path.read_bytes()
+            raise BadFileError(f"{self.where / name}: not a regular file")
+        _checked_size(about.st_size, str(self.where / name))
+        try:
+            return (self.where / name).read_bytes()
+        except OSError as error:
+            raise BadFileError(f"{self.where / name}: cannot be read: {error.strerror}") from error
 
-    def _inside(self, name: str) -> Path:
-        path = (self.where / name).resolve()
-        if not path.is_relative_to(self.where.resolve()):
-            raise BadFileError(f"{self.where / name}: lies outside {self.where}")
-        return path
+    def _about(self, name: str) -> os.stat_result:
+        path = self.where / name
+        try:
+            inside = path.resolve(strict=True).is_relative_to(self.where.resolve())
+            about = path.stat()
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+            raise BadFileError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from error
+        if not inside:
+            raise BadFileError(f"{path}: lies outside {self.where}")
+        return about
 
 
 class Zip:
@@ -100,7 +116,7 @@ class Zip:
         self._lock = threading.Lock()
         try:
             self._file = zipfile.ZipFile(where)
-        except (*BROKEN, ValueError) as error:
+        except (*BROKEN, ValueError, OverflowError, NotImplementedError) as error:
             raise BadFileError(f"{where}: not a readable zip: {error}") from error
         self._members = _zip_members(self._file, where)
 
@@ -108,17 +124,18 @@ class Zip:
         return list(self._members)
 
     def stamp(self, name: str) -> str:
-        member = self._members[name]
+        member = _member(self._members, name, self.where)
         return f"{member.file_size}-{member.CRC:08x}"
 
     def read(self, name: str) -> bytes:
-        member = self._members[name]
+        member = _member(self._members, name, self.where)
         _checked_size(member.file_size, f"{self.where}: {name}")
         try:
             with self._lock:
-                return self._file.read(member)
-        except (*BROKEN, RuntimeError, OSError) as error:  # RuntimeError: asks for a password
+                content = self._file.read(member)
+        except (*BROKEN, ValueError, RuntimeError) as error:  # RuntimeError: asks for a password
             raise BadFileError(f"{self.where}: {name}: cannot be read: {error}") from error
+        return _whole(content, member.file_size, f"{self.where}: {name}")
 
 
 class Tar:
@@ -128,29 +145,29 @@ class Tar:
         self.where = where
         self._lock = threading.Lock()
         try:
-            self._file = tarfile.open(where)  # noqa: SIM115  # stays open for reading
+            self._file = tars.open_tar(where)
+            weakref.finalize(self, self._file.close)
             self._members = _tar_members(self._file, where)
-        except (*BROKEN, OSError) as error:
+        except BROKEN as error:
             raise BadFileError(f"{where}: not a readable tar: {error}") from error
 
     def names(self) -> list[str]:
         return list(self._members)
 
     def stamp(self, name: str) -> str:
-        return f"{self._members[name].size}-{self._members[name].mtime}"
+        member = _member(self._members, name, self.where)
+        return f"{member.size}-{member.changed}"
 
     def read(self, name: str) -> bytes:
-        member = self._members[name]
+        member = _member(self._members, name, self.where)
         _checked_size(member.size, f"{self.where}: {name}")
         try:
             with self._lock:
-                file = self._file.extractfile(member)
-                content = b"" if file is None else file.read()
-        except (*BROKEN, OSError) as error:
+                self._file.seek(member.begin)
+                content = self._file.read(member.size)
+        except BROKEN as error:
             raise BadFileError(f"{self.where}: {name}: cannot be read: {error}") from error
-        if len(content) != member.size:
-            raise BadFileError(f"{self.where}: {name}: ends after {len(content)} of {member.size} bytes")
-        return content
+        return _whole(content, member.size, f"{self.where}: {name}")
 
 
 def unpack(archive: Path, into: Path) -> None:
@@ -163,14 +180,19 @@ def unpack(archive: Path, into: Path) -> None:
     beside = Path(tempfile.mkdtemp(dir=into, prefix=".unpacking-"))
     try:
         for name in store.names():
+            content = store.read(name)
             path = beside / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(store.read(name))
+            path.write_bytes(content)
         for top in sorted(beside.iterdir()):
             target = into / top.name
             if target.is_dir() and not target.is_symlink():
                 shutil.rmtree(target)
+            elif top.is_dir():
+                target.unlink(missing_ok=True)
             top.replace(target)
+    except OSError as error:  # a full disk, a name that is too long, a file that is also a folder
+        raise BadFileError(f"{archive}: cannot be unpacked into {into}: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -179,38 +201,45 @@ def _zip_members(file: zipfile.ZipFile, where: Path) -> dict[str, zipfile.ZipInf
     found: dict[str, zipfile.ZipInfo] = {}
     for member in file.infolist():
         if stat.S_ISLNK(member.external_attr >> 16):
-            raise BadFileError(f"{where}: {member.filename}: a link, which no data set here has")
-        if not member.is_dir():
+            raise BadFileError(f"{where}: {member.filename!r}: a link, which no data set here has")
+        if member.compress_type not in PACKINGS:
+            raise BadFileError(f"{where}: {member.filename!r}: packed in a way that is not read here")
+        if not member.filename.endswith("/"):  # is_dir stumbles over an empty name
             found[_safe(member.filename, where)] = member
     _checked_total(sum(member.file_size for member in found.values()), len(found), where)
     return found
 
 
-def _tar_members(file: tarfile.TarFile, where: Path) -> dict[str, tarfile.TarInfo]:
-    found: dict[str, tarfile.TarInfo] = {}
-    total = 0
-    for member in _each(file):
-        if member.isfile():
+def _tar_members(file: BinaryIO, where: Path) -> dict[str, tars.Member]:
+    found: dict[str, tars.Member] = {}
+    for member in tars.members(file, where):
+        if member.kind == "other":
+            raise BadFileError(f"{where}: {member.name!r}: a link or device, which no data set here has")
+        if member.kind == "file":
             found[_safe(member.name, where)] = member
-            total += member.size
-            _checked_total(total, len(found), where)
-        elif not member.isdir():
-            raise BadFileError(f"{where}: {member.name}: a link or device, which no data set here has")
+            _checked_total(member.begin + member.size, len(found), where)
     return found
 
 
-def _each(file: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    while (member := file.next()) is not None:
-        yield member
+def _member(members: dict[str, Found], name: str, where: Path) -> Found:
+    if name not in members:
+        raise BadFileError(f"{where}: {name} is not in it")
+    return members[name]
 
 
 def _safe(name: str, where: Path) -> str:
     """The name, if it leads to a place inside on every system."""
     plain = name.replace("\\", "/").removeprefix("./")
     parts = PurePosixPath(plain).parts
-    if not parts or plain.startswith("/") or ".." in parts or ":" in parts[0] or "\0" in plain:
+    if not parts or plain.startswith("/") or ".." in parts or ":" in parts[0] or min(plain) < " ":
         raise BadFileError(f"{where}: {name!r}: leads outside the archive")
     return "/".join(parts)
+
+
+def _whole(content: bytes, size: int, what: str) -> bytes:
+    if len(content) != size:
+        raise BadFileError(f"{what}: ends after {len(content)} of {size} bytes")
+    return content
 
 
 def _checked_size(size: int, what: str) -> None:
@@ -224,12 +253,15 @@ def _checked_total(total: int, count: int, where: Path) -> None:
         raise BadFileError(f"{where}: {packed} bytes would become {count} files of {total}; refused")
 
 
-def read_packed(file: IO[bytes], limit: int, what: str) -> bytes:
+def read_packed(file: Packed, limit: int, what: str) -> bytes:
     """All that a decompressing file holds, unless it is more than `limit` bytes."""
+    pieces, room = [], limit + 1
     try:
-        content = file.read(limit + 1)
-    except (*BROKEN, OSError) as error:
+        while room and (piece := file.read(min(room, 2**20))):
+            pieces.append(piece)
+            room -= len(piece)
+    except BROKEN as error:
         raise BadFileError(f"{what}: cannot be unpacked: {error}") from error
-    if len(content) > limit:
+    if not room:
         raise BadFileError(f"{what}: more than {limit} bytes when unpacked")
-    return content
+    return b"".join(pieces)

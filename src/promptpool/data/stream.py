@@ -220,6 +220,13 @@ class Stream:
         return digest.hexdigest()
 
 
+def class_counts(stream: Stream, stretches: int) -> list[list[int]]:
+    """How many images of each class arrive in equal stretches of the stream: [stretches][classes]."""
+    labels = torch.cat([experience.train.y for experience in stream.experiences])
+    parts = labels.tensor_split(min(stretches, len(labels)))
+    return [torch.bincount(part, minlength=len(stream.class_names)).tolist() for part in parts]
+
+
 def _first_id(images: Tensor) -> int:
     digest = hashlib.sha256(str([*images.shape]).encode())
     digest.update(images.numpy().data)

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from promptpool import __version__, distributed
+from promptpool.data.stream import class_counts
 from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import Config, ConfigError, to_toml
 from promptpool.files import write_whole
@@ -29,6 +30,7 @@ from promptpool.training.folder import (
     CHECKPOINT,
     CONFIG,
     ENVIRONMENT,
+    SCHEDULE,
     TIMES,
     is_run,
     read_run,
@@ -37,6 +39,8 @@ from promptpool.training.folder import (
     write_records,
 )
 from promptpool.training.loop import Session, Step
+
+STRETCHES = 50  # of a stream without boundaries, in the picture of its schedule
 
 
 def run_folder(root: Path, name: str, config: Config) -> Path:
@@ -99,6 +103,8 @@ def open_session(built: Built, path: Path) -> Session:
     if distributed.rank() == 0:
         write_whole(path / CONFIG, to_toml(built.config).encode())
         write_json(path / ENVIRONMENT, environment(built))
+        if not built.stream.boundaries:
+            write_json(path / SCHEDULE, class_counts(built.stream, STRETCHES))
         if session.records:
             write_records(path, session.records)
     return session

@@ -13,7 +13,7 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
     "l2p": L2P,
-    "l2p-r": partial(L2P, capacity=1000, loss_classes="seen"),
+    "l2p-r": partial(L2P, capacity=1000),
     "masked-linear": partial(Learner, train_backbone=False, loss_classes="current"),
     "nearest-mean": NearestMean,
 }

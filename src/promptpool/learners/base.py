@@ -124,11 +124,12 @@ class Learner(nn.Module):
         """Give the head rows for classes 0 to `classes` - 1; rows it has stay as they are."""
         self.head.grow(classes, self.generator)
 
-    def visible(self, logits: Tensor) -> Tensor:
-        """The logits with only the classes that the loss may see."""
-        if self.loss_classes == "all":
+    def visible(self, logits: Tensor, loss_classes: str | None = None) -> Tensor:
+        """The logits with only the classes that the loss may see, by name; the learner's own unless told."""
+        loss_classes = self.loss_classes if loss_classes is None else loss_classes
+        if loss_classes == "all":
             return logits
-        classes = self.current if self.loss_classes == "current" else self.seen
+        classes = self.current if loss_classes == "current" else self.seen
         return only(logits, torch.tensor(classes))
 
     def inputs(self, batch: Batch) -> Tensor:

@@ -7,7 +7,8 @@
     loss = CE(g(z), y) + pull * sum_i gamma(q, k_si)      mean over the batch, Eq. 5
 
 Only prompts, keys and head learn; keys learn from the second term alone. With `capacity` > 0 the loss is taken
-over the new images and as many replayed ones together.
+over the new images and as many replayed ones together; a new image competes among the classes of its task, a
+replayed one among all seen, as in the released code (its `replay_no_mask`), since the paper does not say.
 
 Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
 is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
@@ -43,7 +44,8 @@ class L2P(Learner):
 
     `order` and `position` say where prompts stand among the tokens and which position embedding they get.
     `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with
-    the unchanged image, whose feature is computed once.
+    the unchanged image, whose feature is computed once. `replay_classes` are the classes that the loss sees for
+    replayed images, as `loss_classes` for new ones.
     """
 
     remembers = ("memory",)
@@ -67,6 +69,7 @@ class L2P(Learner):
         query_view: str = "same",
         capacity: int = 0,
         policy: str = "balanced",
+        replay_classes: str = "seen",
         loss_classes: str = "current",
         head_start: str = "zeros",
         seed: int = 0,
@@ -88,6 +91,7 @@ class L2P(Learner):
             ("position", position, POSITIONS),
             ("query_view", query_view, QUERY_VIEWS),
             ("policy", policy, POLICIES),
+            ("replay_classes", replay_classes, ("seen", "all")),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
@@ -95,15 +99,11 @@ class L2P(Learner):
             raise ValueError(f"pull = {pull}: must be 0 or more")
         if capacity < 0:
             raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")
-        if capacity and loss_classes == "current":
-            raise ValueError(
-                "loss_classes = 'current': replayed images are of earlier classes, use 'seen' or 'all' with a memory"
-            )
         self.pool_size, self.top_k, self.prompt_length = pool_size, top_k, prompt_length
         self.pull, self.start, self.key = pull, start, key
         self.diversify, self.vote = diversify, vote
         self.order, self.position, self.query_view = order, position, query_view
-        self.capacity, self.policy = capacity, policy
+        self.capacity, self.policy, self.replay_classes = capacity, policy, replay_classes
         self.pool = PromptPool(
             backbone.dim,
             generator=self.generator,
@@ -118,12 +118,14 @@ class L2P(Learner):
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
 
     def loss(self, batch: Batch) -> Tensor:
-        x = self.inputs(batch)
+        x, new = self.inputs(batch), len(batch.y)
         if self.memory:
-            old = self.memory.sample(len(batch.y)).to(batch.y.device)
+            old = self.memory.sample(new).to(batch.y.device)
             batch, x = join(batch, old), torch.cat([x, self.inputs(old)])
         features, chosen = self.prompted(batch, x)
-        return F.cross_entropy(self.visible(self.head(features)), batch.y) + self.pull * chosen.distance.mean()
+        logits = self.head(features)
+        logits = torch.cat([self.visible(logits[:new]), self.visible(logits[new:], self.replay_classes)])
+        return F.cross_entropy(logits, batch.y) + self.pull * chosen.distance.mean()
 
     def logits(self, batch: Batch) -> Tensor:
         return self.head(self.prompted(batch, self.inputs(batch))[0])  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from typing import Any
 
 from promptpool.report import plots
 from promptpool.report.rows import Comparison
+from promptpool.report.schedule import schedule
 from promptpool.report.themes import png, svg
 from promptpool.training.folder import Run
 
@@ -34,6 +35,11 @@ COMPARED: Kinds = {
     ),
 }
 OF_A_RUN: Kinds = {
+    "schedule": (
+        schedule,
+        "When each class comes",
+        "The share of each class among the images that arrive: no boundary tells one stretch from the next.",
+    ),
     "accuracy-matrix": (
         plots.accuracy_matrix,
         "Accuracy matrix",

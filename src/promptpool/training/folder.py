@@ -4,6 +4,7 @@ config.toml         what was asked for, every value written out
 environment.json    versions, hashes of weights and stream, revision, class names, trained parameters, skipped files
 records.jsonl       one record per experience; the same bytes whenever the same run is repeated
 times.json          seconds per experience, which no two runs share
+schedule.json       images of each class in stretches of a stream without boundaries
 checkpoint          where to go on
 """
 
@@ -21,7 +22,7 @@ from promptpool.metrics import Matrix
 from promptpool.training.record import Record, accuracy_matrix
 
 CONFIG, ENVIRONMENT, RECORDS = "config.toml", "environment.json", "records.jsonl"
-TIMES, CHECKPOINT = "times.json", "checkpoint"
+TIMES, SCHEDULE, CHECKPOINT = "times.json", "schedule.json", "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Run:
     environment: dict[str, Any]
     records: tuple[Record, ...]
     seconds: tuple[float, ...]
+    schedule: tuple[tuple[int, ...], ...] = ()  # images of each class, stretch by stretch, without boundaries
 
     @property
     def name(self) -> str:
@@ -63,7 +65,7 @@ def read_run(path: Path) -> Run:
     environment = _json(path / ENVIRONMENT)
     if not isinstance(environment, dict) or not isinstance(environment.get("experiences"), int):
         raise BadFileError(f"{path / ENVIRONMENT}: does not say how many experiences there are")
-    return Run(path, config, environment, read_records(path), tuple(read_times(path)))
+    return Run(path, config, environment, read_records(path), tuple(read_times(path)), read_schedule(path))
 
 
 def read_records(path: Path) -> tuple[Record, ...]:
@@ -88,6 +90,16 @@ def read_times(path: Path) -> list[float]:
     if not isinstance(times, list) or not all(isinstance(value, int | float) for value in times):
         raise BadFileError(f"{path / TIMES}: must be a list of seconds")
     return times
+
+
+def read_schedule(path: Path) -> tuple[tuple[int, ...], ...]:
+    """When each class comes; nothing for a stream with boundaries."""
+    found = _json(path / SCHEDULE) if (path / SCHEDULE).exists() else []
+    rows = found if isinstance(found, list) and all(isinstance(row, list) for row in found) else [[None]]
+    whole = all(type(count) is int and count >= 0 for row in rows for count in row)
+    if not whole or len({len(row) for row in rows}) > 1 or any(sum(row) == 0 for row in rows):
+        raise BadFileError(f"{path / SCHEDULE}: must be rows of counts, one for each class")
+    return tuple(tuple(row) for row in rows)
 
 
 def write_records(path: Path, records: list[Record]) -> None:

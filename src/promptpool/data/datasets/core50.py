@@ -16,7 +16,9 @@ def core50(*, variant: str = "128", train_per_class: int | None = None, test_per
     for name, value in (("train_per_class", train_per_class), ("test_per_class", test_per_class)):
         if value is not None and value < 1:
             raise ValueError(f"{name} = {value}: must be at least 1")
-    store, entries = read_core50(data_folder() / "core50", variant)
+    small = data_folder() / "core50-32"  # where `promptpool data get core50-32` puts it
+    folder = small if variant == "32" and small.is_dir() else data_folder() / "core50"
+    store, entries = read_core50(folder, variant)
     series: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         series.setdefault((entry.group, entry.label), []).append(entry)

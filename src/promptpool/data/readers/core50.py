@@ -30,7 +30,9 @@ def read_core50(folder: Path, variant: str = "128") -> tuple[Store, list[Entry]]
     name = f"core50_{variant}x{variant}"
     places = [folder / place for place in (name, f"{name}.zip") if (folder / place).exists()]
     if not places:
-        raise BadFileError(f"{folder}: CORe50 is not there: put {name}.zip into this folder")
+        raise BadFileError(
+            f"{folder}: CORe50 is not there: put {name}.zip into this folder, or `promptpool data get core50`"
+        )
     store = open_store(places[0])
     frames = sorted(frame for path in store.names() if (frame := _frame(path, name)) is not None)
     if not frames:

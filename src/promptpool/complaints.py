@@ -1,0 +1,24 @@
+"""Errors as a user of the command line sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from promptpool.errors import BadFileError
+from promptpool.experiments.config import ConfigError
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """What a user can put right is said in one line, with exit code 2; Ctrl-C ends with 130."""
+    try:
+        yield
+    except (ConfigError, BadFileError, ModuleNotFoundError, OSError) as error:
+        typer.echo(f"promptpool: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt:
+        typer.echo("promptpool: stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None

@@ -1,0 +1,176 @@
+"""`promptpool data`: get the published data sets, check what is here, list what there is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from promptpool.complaints import complaints
+from promptpool.data import download
+from promptpool.data.datasets.contents import Contents, contents
+from promptpool.data.datasets.five import FIVE
+from promptpool.data.published import PUBLISHED, Published
+from promptpool.errors import BadFileError, SkippedFilesWarning
+from promptpool.experiments.config import ConfigError, nearest
+from promptpool.files import data_folder
+from promptpool.progress import Listener, heard_by
+
+Folder = Annotated[
+    Path | None, typer.Option("--data", help="The folder of all data sets, instead of PROMPTPOOL_DATA or the default.")
+]
+
+GROUPS = {"all": tuple(PUBLISHED), "5-datasets": tuple(FIVE)}
+
+app = typer.Typer(no_args_is_help=True, help="Get and check the published data sets.")
+
+
+@app.command()
+def get(
+    names: Annotated[list[str], typer.Argument(help="Data sets (promptpool data list), 5-datasets, or all.")],
+    data: Folder = None,
+) -> None:
+    """Download data sets, check them and unpack them; the same command goes on with a download that was stopped."""
+    with complaints():
+        for name in _known(names):
+            with shown(Console(stderr=True)):
+                folder = download.get(name, data or data_folder())
+            typer.echo(f"{name}: {folder} (licence: {PUBLISHED[name].licence})")
+
+
+@app.command()
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; without one, all that are here.")] = None,
+    data: Folder = None,
+) -> None:
+    """Compare what is here with the published sizes and checksums, and read it.
+
+    Exit code 1 if something is missing, wrong or unreadable.
+    """
+    root, good = data or data_folder(), True
+    with complaints():
+        wanted = _known(names) if names else [name for name in PUBLISHED if (root / name).is_dir()]
+        if not wanted:
+            typer.echo(f"no data set is in {root}")
+        for name in wanted:
+            with shown(Console(stderr=True)):
+                findings = download.check(name, root)
+            for finding in findings:
+                typer.echo(f"{name}: {finding.path}: {finding.state}{finding.text and f' ({finding.text})'}")
+                good = good and finding.good
+            if any(finding.state not in ("missing", "in part") for finding in findings):
+                readable, text = _read(name, root / name)
+                typer.echo(f"{name}: {text}")
+                good = good and readable
+    if not good:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def show_all(data: Folder = None) -> None:
+    """List the published data sets: classes, images, licence, how much there is to download, and what is here."""
+    root = data or data_folder()
+    title = f"data sets, in {escape(str(root))}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("name", "title", "licence", "here"):
+        table.add_column(head, no_wrap=head == "name", overflow="fold")
+    for head in ("classes", "train", "test", "download"):
+        table.add_column(head, justify="right", no_wrap=True)
+    with complaints():
+        for name, published in PUBLISHED.items():
+            texts = (name, published.title, published.licence, _here(name, root))
+            images = (f"{published.train:,}", f"{published.test:,}" if published.test else "-")
+            table.add_row(*map(escape, texts), str(published.classes), *images, _download_size(published))
+    Console().print(table, highlight=False)
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in (*PUBLISHED, *GROUPS):
+            raise ConfigError(f"{name!r}: no such data set; {nearest(name, PUBLISHED)}; promptpool data list shows all")
+    return list(dict.fromkeys(member for name in names for member in GROUPS.get(name, (name,))))
+
+
+def _read(name: str, folder: Path) -> tuple[bool, str]:
+    """Whether a reader makes sense of what is here, and what it finds."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkippedFilesWarning)
+            found = contents(name, folder)
+    except BadFileError as error:
+        return False, f"cannot be read: {error}"
+    published = PUBLISHED[name]
+    said = f"reads as {found.train:,} + {found.test:,} images of {found.classes} classes"
+    if found == Contents(published.train, published.test, published.classes):
+        return True, f"{said}, as published"
+    return True, f"{said}; published are {published.train:,} + {published.test:,} of {published.classes}"
+
+
+def _download_size(published: Published) -> str:
+    sizes = [remote.size for remote in published.files]
+    return decimal(sum(size for size in sizes if size)) if all(sizes) else "?"
+
+
+def _here(name: str, root: Path) -> str:
+    """At a glance, without reading the files."""
+    findings = download.check(name, root, sums=False)
+    if all(finding.good for finding in findings):
+        return "unpacked only" if any(finding.state == "unpacked only" for finding in findings) else "yes"
+    if any(finding.state == "wrong size" for finding in findings):
+        return "wrong size"
+    return "in part" if any(finding.good or finding.state == "in part" for finding in findings) else "no"
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[None]:
+    """Show what is reported meanwhile: bars on a terminal, lines elsewhere."""
+    if not console.is_terminal:
+        with heard_by(lines(console)):
+            yield
+        return
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(TextColumn("{task.description}"), *columns, console=console) as progress, heard_by(bars(progress)):
+        yield
+
+
+def bars(progress: Progress) -> Listener:
+    """One bar for each thing that is done; a download that is resumed begins where it was."""
+    known: dict[str, TaskID] = {}
+
+    def listen(what: str, done: int, total: int | None) -> None:
+        if what not in known:
+            known[what] = progress.add_task(escape(what), total=total, completed=done)
+        progress.update(known[what], total=total, completed=done)
+
+    return listen
+
+
+def lines(console: Console) -> Listener:
+    """A line whenever another tenth is done, for a log."""
+    said: dict[str, int] = {}
+
+    def listen(what: str, done: int, total: int | None) -> None:
+        tenth = 10 * done // total if total else 0
+        if said.get(what) != tenth:
+            said[what] = tenth
+            amount = f": {10 * tenth} % of {decimal(total)}" if total else ""
+            console.print(f"{what}{amount}", highlight=False, markup=False, soft_wrap=True)
+
+    return listen
