@@ -16,7 +16,9 @@ ROWS = [
     *((f"5-datasets-{row.method}", row, cell) for row, cell in TABLE_5.items()),
 ]
 OURS = {*LEARNERS, "upper-bound", "one-prompt", "no-key", "no-diversity"}
-PAPER_SCALE = [name for name in presets() if name.startswith(("cifar100-", "5-datasets-", "core50-"))]
+PAPER_SCALE = [
+    name for name in presets() if name.startswith(("cifar100-", "5-datasets-", "core50-")) and "-small-" not in name
+]
 
 
 @pytest.mark.parametrize(("preset", "row", "cell"), [row for row in ROWS if row[1].method in OURS])
