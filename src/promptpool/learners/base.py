@@ -102,12 +102,17 @@ class Learner(nn.Module):
                 "loss_classes = 'current' needs task boundaries, which this stream does not have: use 'seen' or 'all'"
             )
         alone = [experience.index for experience in stream.experiences if len(experience.classes) == 1]
-        if self.loss_classes == "current" and alone and len(stream.class_names) > 1:
+        if self.masked and alone and len(stream.class_names) > 1:
             return (
                 f"loss_classes = 'current' learns nothing from experience {alone[0]}, which has a single class: "
                 "use 'seen', or more classes per task"
             )
         return None
+
+    @property
+    def masked(self) -> bool:
+        """Whether no image is ever told from the classes of another task."""
+        return self.loss_classes == "current"
 
     def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
         """What else a record should hold; `tests` are this rank's part of the test sets."""

@@ -165,6 +165,10 @@ class L2P(Learner):
             return f"capacity = {self.capacity}: must be at least one image per class, {len(stream.class_names)}"
         return super().objection(stream)
 
+    @property
+    def masked(self) -> bool:
+        return super().masked and self.memory is None  # what is replayed is told from all classes seen
+
     @torch.no_grad()
     def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
         """How often each prompt was chosen, in training so far and on each test set; how alike keys are."""

@@ -16,13 +16,14 @@ import torch
 from image_files import pack_tar, pack_zip, write_images
 from promptpool.data import pictures
 from promptpool.data.datasets.own import own
-from promptpool.data.scenarios import from_folders, joint
+from promptpool.data.scenarios import class_incremental, from_folders, joint
 from promptpool.data.sets import OwnSet
 from promptpool.data.stream import Examples, Stream
 from promptpool.errors import BadFileError, SkippedFilesWarning
 from promptpool.training import Plan, Session, learn
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
-from toys import toy_learner
+from toys import PLAN, toy_examples, toy_learner
+from toys import names as toy_names
 
 SIZE = 8
 
@@ -227,10 +228,17 @@ def test_where_not_every_task_can_be_judged_there_is_one_test(tmp_path: Path, fi
 
 def test_a_masked_loss_refuses_tasks_of_one_class(tmp_path: Path) -> None:
     stream = from_folders(*made(tmp_path, names("a", "b", "c")), classes_per_task=2)
-    with pytest.raises(ValueError, match="learns nothing from experience 1, which has a single class"):
-        Session(toy_learner("l2p"), stream, Plan())
-    assert toy_learner("nearest-mean").objection(stream) is None
-    assert toy_learner("l2p", loss_classes="seen").objection(stream) is None
+    for name in ("l2p", "masked-linear"):
+        with pytest.raises(ValueError, match="learns nothing from experience 1, which has a single class"):
+            Session(toy_learner(name), stream, Plan())
+    for learner in (toy_learner("nearest-mean"), toy_learner("l2p", loss_classes="seen"), toy_learner("l2p-r")):
+        assert learner.objection(stream) is None
+
+
+def test_a_memory_learns_tasks_of_one_class() -> None:
+    stream = class_incremental(toy_examples(16, 1), toy_examples(7, 2), toy_names(), tasks=6)
+    last = list(learn(toy_learner("l2p-r"), stream, PLAN))[-1]
+    assert sum(right or 0 for right in last.correct) > 3 * sum(last.total) / 6
 
 
 @pytest.mark.parametrize("name", ["l2p", "masked-linear"])
