@@ -18,7 +18,7 @@ def run(name: str, folder: Path, seed: int, kills: int) -> tuple[bytes, int]:
     """The bytes of the records, and how many lives it took."""
     folder.mkdir()
     command = [sys.executable, str(TESTS / "training/kill_worker.py"), name, str(folder), str(seed), str(kills)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == [
         "checkpoint",

@@ -25,7 +25,12 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, str(TESTS / "training/rank_worker.py"), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return folder

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from promptpool.errors import BadFileError
 
@@ -32,10 +37,12 @@ def fetch(name: str, *, endpoint: str | None = None, cache: Path | None = None) 
         )
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{name}: hub names need one more package: pip install 'promptpool[hub]'") from error
+    known = _known(endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    get = partial(hf_hub_download, name, endpoint=endpoint, cache_dir=cache, local_files_only=not known)
     try:
-        paths = [Path(hf_hub_download(name, file, endpoint=endpoint, cache_dir=cache)) for file in FILES]
+        paths = [Path(get(filename=file)) for file in FILES]
         with suppress(EntryNotFoundError):  # says the mean and deviation, where there is one
-            hf_hub_download(name, "preprocessor_config.json", endpoint=endpoint, cache_dir=cache)
+            get(filename="preprocessor_config.json")
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise BadFileError(f"{name}: neither a path here nor a model that the hub lets you read") from error
     except LocalEntryNotFoundError as error:
@@ -46,6 +53,17 @@ def fetch(name: str, *, endpoint: str | None = None, cache: Path | None = None) 
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadFileError(f"{name}: the download failed ({reason}); {_by_hand(name)}") from error
     return paths[-1].parent
+
+
+def _known(endpoint: str) -> bool:
+    """Whether the network knows the hub, so that nobody waits for retries without one; a proxy is trusted to."""
+    if getproxies():
+        return True
+    try:
+        socket.getaddrinfo(urlsplit(endpoint).hostname, None)
+    except OSError:
+        return False
+    return True
 
 
 def _by_hand(name: str) -> str:

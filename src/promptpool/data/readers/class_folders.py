@@ -19,9 +19,9 @@ from pathlib import Path
 from promptpool.data.archives import Folder, Store, open_store
 from promptpool.data.decoding import image_suffixes
 from promptpool.data.pictures import Entry, printable
+from promptpool.data.readers.splits import WORDS
 from promptpool.errors import BadFileError
 
-SPLITS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}
 CLUTTER = ("thumbs.db", "desktop.ini", "__macosx")
 LAYOUTS = "CLASS/image or TASK/CLASS/image, both also below train/ and test/, or TASK/train/CLASS/image"
 
@@ -45,9 +45,9 @@ def read_class_folders(path: Path) -> tuple[Store, list[Entry]]:
     entries += [Entry(link, printable(link)) for link in links]
     tested = any(entry.split == "test" for entry in entries)
     kept = [
-        entry._replace(split="test" if entry.split == "val" else entry.split)
+        entry._replace(split="test" if entry.split == "validation" else entry.split)
         for entry in entries
-        if entry.split != "val" or not tested
+        if entry.split != "validation" or not tested
     ]
     return store, sorted(kept, key=lambda entry: [natural(part) for part in entry.name.split("/")])
 
@@ -83,22 +83,22 @@ def _around(images: Sequence[Parts]) -> Parts:
     while True:
         below = [parts[len(around) :] for parts in images]
         first = below[0][0]
-        if first.lower() in SPLITS or any(parts[0] != first or len(parts) < 3 for parts in below):
+        if first.lower() in WORDS or any(parts[0] != first or len(parts) < 3 for parts in below):
             return around
         around = (*around, first)
 
 
 def _roles(images: Sequence[Parts], path: Path) -> dict[str, Roles]:
     """What the folders above an image say, by the first of them where that is a split, otherwise under ""."""
-    if all(parts[0].lower() in SPLITS for parts in images):
+    if all(parts[0].lower() in WORDS for parts in images):
         kinds: dict[str, list[Parts]] = {}
         for parts in images:
             kinds.setdefault(parts[0].lower(), []).append(parts[1:])
         return {kind: ("split", *_roles_below(found, path)) for kind, found in kinds.items()}
-    beside = [parts[0] for parts in images if parts[0].lower() not in SPLITS]
+    beside = [parts[0] for parts in images if parts[0].lower() not in WORDS]
     if len(beside) < len(images) and any(len(parts) > 2 for parts in images):
         raise BadFileError(f"{path}: {printable(beside[0])} lies beside train or test; expected {LAYOUTS}")
-    if all(len(parts) == 4 and parts[1].lower() in SPLITS for parts in images):
+    if all(len(parts) == 4 and parts[1].lower() in WORDS for parts in images):
         return {"": ("group", "split", "class")}
     return {"": _roles_below(images, path)}
 
@@ -110,7 +110,7 @@ def _roles_below(images: Sequence[Parts], path: Path) -> Roles:
         raise BadFileError(f"{path}: images lie at different depths ({printable(shown)}); expected {LAYOUTS}")
     if set(depths) == {2}:
         return ("class",)
-    if set(depths) == {3} and not all(parts[1].lower() in SPLITS for parts in images):
+    if set(depths) == {3} and not all(parts[1].lower() in WORDS for parts in images):
         return ("group", "class")
     raise BadFileError(f"{path}: {printable('/'.join(images[0]))} lies in no class folder; expected {LAYOUTS}")
 
@@ -122,7 +122,7 @@ def _entry(name: str, parts: Parts, around: Parts, roles: dict[str, Roles]) -> E
     if parts[: len(around)] != around or not expected or len(folders) != len(expected):
         return Entry(name, "")
     said = {role: printable(folder) for role, folder in zip(expected, folders, strict=True)}
-    split = SPLITS.get(said.get("split", "").lower(), "")
+    split = WORDS.get(said.get("split", "").lower(), "")
     if "split" in said and not split:
         return Entry(name, "")
     return Entry(name, said["class"], said.get("group", ""), split)
