@@ -1,9 +1,10 @@
 """How much a frozen ViT's features say at the [class] row, and at the rows of prompts that were never trained.
 
     python benchmarks/readout.py
+    python benchmarks/readout.py --backbone WEIGHTS --datasets cifar100 5-datasets --preset cifar100-small-l2p
 
 L2P reads its features at the prompt rows. Where those say less than the [class] row, prompts have to win the difference
-back before they can gain anything. Nearest class mean measures both without training; the control is L2P on glyphs100
+back before they can gain anything. Nearest class mean measures both without training; the control is a preset of L2P
 with its head trained and its prompts left as they start.
 """
 
@@ -42,9 +43,9 @@ def nearest_mean(train: Tensor, train_y: Tensor, test: Tensor, test_y: Tensor) -
     return float((test @ F.normalize(sums, dim=-1).T).argmax(dim=1).eq(test_y).float().mean())
 
 
-def head_on_untrained_prompts() -> float:
-    """The average accuracy of `promptpool run glyphs100-l2p` when prompts and keys do not learn."""
-    built = build(load_config("glyphs100-l2p"))
+def head_on_untrained_prompts(preset: str, backbone: str) -> float:
+    """The average accuracy of `promptpool run PRESET` when prompts and keys do not learn."""
+    built = build(load_config(preset, [f"backbone.name={backbone}"]))
     built.learner.get_submodule("pool").requires_grad_(False)
     return average_accuracy(accuracy_matrix(list(learn(built.learner, built.stream, built.plan))))
 
@@ -52,8 +53,10 @@ def head_on_untrained_prompts() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=["glyphs-validation", "glyphs100", "glyph-five"])
+    parser.add_argument("--backbone", default="vit-glyphs")
+    parser.add_argument("--preset", default="glyphs100-l2p", help="the L2P whose prompts are left as they start")
     options = parser.parse_args()
-    backbone = load_backbone("vit-glyphs")
+    backbone = load_backbone(options.backbone)
     view = View(backbone.image_size, values=backbone.values or "unit")
     print("nearest class mean, 20 images per class, %")
     print(f"{'data set':20}{'[class] row':>14}{'5 untrained prompts':>22}{'25 untrained prompts':>22}")
@@ -66,7 +69,8 @@ def main() -> None:
             test_rows = features(learner, test, prompted=prompted)
             cells.append(100 * nearest_mean(train_rows, train.y, test_rows, test.y))
         print(f"{name:20}{cells[0]:14.1f}{cells[1]:22.1f}{cells[2]:22.1f}")
-    print(f"glyphs100, ten tasks, head on five untrained prompts: {100 * head_on_untrained_prompts():.1f}")
+    control = head_on_untrained_prompts(options.preset, options.backbone)
+    print(f"{options.preset}, head on untrained prompts: {100 * control:.1f}")
 
 
 if __name__ == "__main__":
