@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
 from promptpool.data.scenarios import from_arrays
-from promptpool.data.stream import Batch, Experience
+from promptpool.data.stream import Batch, Examples, Experience
 from promptpool.data.views import View
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
@@ -139,3 +141,38 @@ def test_a_record_says_which_weights_and_which_classes() -> None:
     assert (record.facts["backbone"], record.facts["loss_classes"]) == ("random", "current")
     record = next(iter(learn(toy_learner("nearest-mean"), toy_stream(), SHORT)))
     assert record.facts["loss_classes"] is None
+
+
+def test_a_learner_is_trained_on_its_lesson_and_concluded_before_it_is_judged() -> None:
+    class Half(Learner):
+        judged = 0
+        told_of: ClassVar[list[tuple[int, ...]]] = []
+
+        def lesson(self, experience: Experience) -> Examples:
+            return experience.train.select(slice(0, len(experience.train) // 2))
+
+        def conclude(self) -> None:
+            assert not self.told_of
+            self.judged += 1
+
+        def told(self, batch: Batch, classes: Sequence[int]) -> Tensor:
+            self.told_of.append(tuple(classes))
+            wrong = self.logits(batch)
+            wrong[:] = 0
+            wrong[:, classes[0]] = 1
+            return wrong
+
+    stream = toy_stream()
+    learner = Half(toy_backbone(), VIEW)
+    plan = Plan(epochs=2, batch_size=5, task_given=True)
+    session = Session(learner, stream, plan)
+    assert session.steps == sum(2 * -(-(len(e.train) // 2) // 5) for e in stream.experiences)
+    steps = 0
+    for step in session:
+        steps = step.step
+        if step.record is not None:
+            learner.told_of.clear()
+    assert steps == session.steps
+    assert learner.judged == len(stream.experiences)
+    first = [int((test.y == test.classes[0]).sum()) for test in stream.tests]
+    assert session.records[-1].correct_given_task == tuple(first)

@@ -42,6 +42,7 @@ class Learner(nn.Module):
     frozen: FrozenFeatures  # of learners that leave the backbone as it is
     remembers: ClassVar[tuple[str, ...]] = ()
     single_pass: ClassVar[bool] = False  # a second epoch would change nothing
+    forgets: ClassVar[bool] = True  # a learner that starts afresh each time has no forgetting to report
 
     def __init__(
         self,
@@ -85,11 +86,23 @@ class Learner(nn.Module):
         """A score for each class of the head: [B, C]."""
         return self.head(self.features(batch))  # type: ignore[no-any-return]
 
+    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+        """The scores when the task is given at test, by its classes; None where they are those of `logits`."""
+        del batch, classes
+        return None
+
     def before(self, experience: Experience) -> None:
         """Called when an experience begins and the stream has boundaries."""
 
     def after(self, experience: Experience) -> None:
         """Called when an experience ends and the stream has boundaries."""
+
+    def lesson(self, experience: Experience) -> Examples:
+        """The examples of an experience that are trained on; the same ones whenever it is asked."""
+        return experience.train
+
+    def conclude(self) -> None:
+        """Called before the learner is judged, with or without boundaries; it must not change how it learns on."""
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         """Learn from one batch; returns the loss, or None where there is none."""

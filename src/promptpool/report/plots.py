@@ -125,9 +125,9 @@ def _mean_of_known(accuracy: Matrix) -> Matrix:
 
 
 def _forgotten(run: Run) -> Matrix | None:
-    """None without one test set for each experience, or with one experience."""
+    """None without one test set for each experience, with one experience, or where a method starts afresh each time."""
     accuracy, experiences = run.accuracy, len(run.records)
-    if experiences < 2 or accuracy.shape[1] != run.environment["experiences"]:
+    if experiences < 2 or accuracy.shape[1] != run.environment["experiences"] or not _facts(run).get("forgets", True):
         return None
     accuracy = 100 * accuracy[:, : experiences - 1]
     if np.isnan(accuracy[-1]).any():

@@ -180,7 +180,9 @@ def _line(row: Row, wanted: dict[str, Metric]) -> Line:
 
 
 def _metric(metric: Metric, runs: Sequence[Run]) -> Measured | None:
-    """None where the metric is not defined for one of the runs."""
+    """None where the metric is not defined for one of the runs, or for its method."""
+    if metric is metrics.forgetting and not all(_facts(run).get("forgets", True) for run in runs):
+        return None
     try:
         return _measured([metric(run.accuracy) for run in runs])
     except ValueError:

@@ -17,7 +17,9 @@ from promptpool.losses import only
 def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None) -> Tensor:
     """The predicted class of each example, among `classes` or all seen so far: [B]."""
     learner.eval()
-    logits = learner.logits(batch.to(learner.device))
+    batch = batch.to(learner.device)
+    told = None if classes is None else learner.told(batch, classes)
+    logits = learner.logits(batch) if told is None else told
     return only(logits, torch.tensor(learner.seen if classes is None else classes)).argmax(dim=1).cpu()
 
 
@@ -28,9 +30,10 @@ def count_correct(learner: Learner, test: Examples, batch_size: int) -> tuple[in
     seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
     right = torch.zeros(2, dtype=torch.long)
     for batch in my_part(test).batches(batch_size):
-        logits = learner.logits(batch.to(learner.device)).cpu()
-        right[0] += (only(logits, seen).argmax(dim=1) == batch.y).sum()
-        right[1] += (only(logits, own).argmax(dim=1) == batch.y).sum()
+        here = batch.to(learner.device)
+        logits, told = learner.logits(here), learner.told(here, own.tolist())
+        right[0] += (only(logits, seen).argmax(dim=1).cpu() == batch.y).sum()
+        right[1] += (only(logits if told is None else told, own).argmax(dim=1).cpu() == batch.y).sum()
     without, given = distributed.total(right).tolist()
     return without, given
 

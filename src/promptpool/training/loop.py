@@ -95,7 +95,7 @@ class Session:
     @property
     def steps(self) -> int:
         """How many steps the whole stream takes."""
-        sizes = (len(experience.train) for experience in self.stream.experiences)
+        sizes = (len(self.learner.lesson(experience)) for experience in self.stream.experiences)
         return sum(-(-size // self.plan.batch_size) for size in sizes) * self.epochs
 
     def __iter__(self) -> Iterator[Step]:
@@ -140,7 +140,7 @@ class Session:
     def learn(self, experience: Experience, index: Tensor, batch: Batch | None = None) -> float | None:
         """One step on this rank's part of the batch, which is read unless it is given."""
         if not self.stream.boundaries:
-            self.learner.meet({*self.learner.seen, *experience.train.y[index].tolist()})
+            self.learner.meet({*self.learner.seen, *self.learner.lesson(experience).y[index].tolist()})
         mine = self._mine(experience, index) if batch is None else batch
         if self.descend is None:
             raise RuntimeError("an experience must begin before it is learned")
@@ -162,15 +162,16 @@ class Session:
         def read(index: Tensor) -> tuple[Tensor, Batch]:
             return index, self._mine(experience, index)
 
-        yield from map(read, batches) if held(experience.train.source) else in_advance(read, batches)
+        yield from map(read, batches) if held(self.learner.lesson(experience).source) else in_advance(read, batches)
 
     def _mine(self, experience: Experience, index: Tensor) -> Batch:
-        return experience.train.batch(index[distributed.share(len(index))], fresh=self.epoch == 0)
+        return self.learner.lesson(experience).batch(index[distributed.share(len(index))], fresh=self.epoch == 0)
 
     def _end(self, experience: Experience) -> Record:
         if self.stream.boundaries:
             self.learner.after(experience)
             self.descend = None
+        self.learner.conclude()
         record = self._record(experience)
         self.records.append(record)
         self.experience, self.epoch, self.batch = self.experience + 1, 0, 0
@@ -195,6 +196,7 @@ class Session:
             facts={
                 "backbone": learner.backbone.origin,
                 "loss_classes": None if self.loss_count == 0 else learner.loss_classes,
+                **({} if learner.forgets else {"forgets": False}),
                 **learner.facts(ready, self.plan.test_batch_size),
             },
         )
@@ -202,10 +204,10 @@ class Session:
     def order(self, experience: Experience) -> Tensor:
         """The examples of the present epoch in their order; without boundaries the stream's own."""
         if not self.stream.boundaries:
-            return torch.arange(len(experience.train))
+            return torch.arange(len(self.learner.lesson(experience)))
         seed = np.random.SeedSequence([self.plan.seed, experience.index, self.epoch]).generate_state(1)
         generator = torch.Generator().manual_seed(int(seed[0]))
-        return torch.randperm(len(experience.train), generator=generator)
+        return torch.randperm(len(self.learner.lesson(experience)), generator=generator)
 
 
 def check(learner: Learner, stream: Stream, plan: Plan) -> None:
@@ -216,7 +218,7 @@ def check(learner: Learner, stream: Stream, plan: Plan) -> None:
     if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
         raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
     for experience in stream.experiences:
-        last = (len(experience.train) - 1) % plan.batch_size + 1
+        last = (len(learner.lesson(experience)) - 1) % plan.batch_size + 1
         if last < distributed.world():
             raise ValueError(
                 f"batch_size = {plan.batch_size}: experience {experience.index} would end with a batch of {last} "

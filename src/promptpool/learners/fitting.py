@@ -1,0 +1,35 @@
+"""A fit on rows that a learner holds, beside the stream: of GDumb's model, BiC's bias, Co2L's head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.data.stream import Batch
+from promptpool.memory import pick
+from promptpool.optim import Descent
+
+
+def fit(
+    descend: Descent,
+    rows: Batch,
+    loss: Callable[[Batch], Tensor],
+    *,
+    epochs: int,
+    batch_size: int,
+    generator: torch.Generator,
+) -> None:
+    """Descend `loss`, a mean over its batch, on batches of nearly equal size; each row comes once per epoch.
+
+    Every rank holds the same rows and takes its part of each batch, so any number of ranks fits what one would.
+    """
+    device = descend.parameters[0].device
+    for _ in range(epochs):
+        order = torch.randperm(len(rows.y), generator=generator)
+        for index in order.tensor_split(-(-len(order) // batch_size)):
+            mine = index[distributed.share(len(index))]
+            descend.weight = len(mine) * distributed.world() / len(index)
+            descend(loss(pick(rows, mine).to(device)))

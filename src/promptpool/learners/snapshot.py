@@ -1,0 +1,49 @@
+"""Parts of a learner as they once were: the teacher that distillation listens to."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import Tensor, nn
+
+
+class Snapshot:
+    """Frozen copies of a learner's parts, by name; none until they are taken.
+
+    A frozen backbone is shared instead of copied. Name it in `remembers`: it goes into checkpoints and comes back.
+    """
+
+    def __init__(self, learner: nn.Module, *names: str) -> None:
+        self._learner, self._names = learner, names
+        self._parts: dict[str, nn.Module] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def __getitem__(self, name: str) -> nn.Module:
+        return self._parts[name]
+
+    def take(self) -> None:
+        """Copy the parts as they are now."""
+        self._parts = {}  # the old copies go before the new ones come
+        for name in self._names:
+            part = self._learner.get_submodule(name)
+            trained = any(parameter.requires_grad for parameter in part.parameters())
+            self._parts[name] = copy.deepcopy(part).requires_grad_(False).eval() if trained else part
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """The copies' tensors; shared parts are not among them."""
+        return {name: part.state_dict() for name, part in self._parts.items() if not self._shared(name)}
+
+    def load_state_dict(self, state: dict[str, dict[str, Tensor]]) -> None:
+        self._parts = {}
+        if not state:
+            return
+        self.take()
+        for name, tensors in state.items():
+            part = self._parts[name]
+            for key, holder in (*part.named_parameters(), *part.named_buffers()):
+                holder.data = tensors[key].clone()  # a head may have had another number of rows
+
+    def _shared(self, name: str) -> bool:
+        return self._parts[name] is self._learner.get_submodule(name)

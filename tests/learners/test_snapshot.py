@@ -1,0 +1,67 @@
+"""A snapshot stays as it was taken, survives a checkpoint, and shares what cannot change."""
+
+from __future__ import annotations
+
+import torch
+
+from promptpool.learners.base import Learner
+from promptpool.learners.snapshot import Snapshot
+from toys import VIEW, toy_backbone
+
+
+def learner(train_backbone: bool = True) -> Learner:
+    made = Learner(toy_backbone(), VIEW, train_backbone=train_backbone, head_start="truncated-normal")
+    made.meet([0, 1])
+    return made
+
+
+def test_a_snapshot_stays_as_it_was_taken() -> None:
+    taught = learner()
+    snapshot = Snapshot(taught, "backbone", "head")
+    assert not snapshot
+    snapshot.take()
+    assert snapshot
+    before = {name: value.clone() for name, value in taught.head.state_dict().items()}
+    with torch.no_grad():
+        for parameter in taught.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(snapshot["head"].state_dict()[name], value) for name, value in before.items())
+    assert snapshot["backbone"] is not taught.backbone
+    assert not any(p.requires_grad for name in ("backbone", "head") for p in snapshot[name].parameters())
+    assert all(p.requires_grad for p in taught.parameters())
+
+
+def test_a_snapshot_is_no_part_of_the_learner() -> None:
+    taught = learner()
+    names = set(taught.state_dict())
+    teacher = Snapshot(taught, "backbone", "head")
+    taught.__dict__["teacher"] = teacher
+    teacher.take()
+    assert set(taught.state_dict()) == names
+
+
+def test_a_frozen_backbone_is_shared_and_not_written() -> None:
+    taught = learner(train_backbone=False)
+    snapshot = Snapshot(taught, "backbone", "head")
+    snapshot.take()
+    assert snapshot["backbone"] is taught.backbone
+    assert set(snapshot.state_dict()) == {"head"}
+
+
+def test_a_snapshot_comes_back_from_its_state_with_the_rows_it_had() -> None:
+    taught = learner()
+    snapshot = Snapshot(taught, "backbone", "head")
+    snapshot.take()
+    state = snapshot.state_dict()
+    other = learner()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    other.meet([2, 3])  # its head has grown since
+    again = Snapshot(other, "backbone", "head")
+    again.load_state_dict(state)
+    for name in ("backbone", "head"):
+        for key, value in state[name].items():
+            assert torch.equal(again[name].state_dict()[key], value)
+    again.load_state_dict({})
+    assert not again
