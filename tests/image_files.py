@@ -25,9 +25,9 @@ def image_bytes(number: int, suffix: str = ".png", tint: tuple[int, int, int] | 
     return file.getvalue()
 
 
-def write_images(folder: Path, names: Iterable[str]) -> Path:
-    """An image under each of the names; one that ends in .txt is a note."""
-    for number, name in enumerate(names):
+def write_images(folder: Path, names: Iterable[str], first: int = 0) -> Path:
+    """An image of its own under each of the names, numbered from `first`; one that ends in .txt is a note."""
+    for number, name in enumerate(names, start=first):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"a note\n" if path.suffix == ".txt" else image_bytes(number, path.suffix))

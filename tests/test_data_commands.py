@@ -179,7 +179,7 @@ def test_check_reads_what_is_there(web: Web, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(data_commands, "contents", lambda name, folder: Contents(1000, 10, 3))
     other = data("check", "toy", "--data", tmp_path)
     assert other.stdout.endswith("toy: reads as 1,000 + 10 images of 3 classes; published are 1,234 + 0 of 3\n")
-    assert other.exit_code == 0
+    assert other.exit_code == 1
 
     def unreadable(name: str, folder: Path) -> Contents:
         raise BadFileError(f"{folder}: {name} is not what it seems")

@@ -139,7 +139,7 @@ def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[s
         with pytest.warns(SkippedFilesWarning):
             built = build(load_config("own", [*quick, f"dataset.folder={drawn}", *given]))
         assert built.stream.tests[0].batch(slice(0, 1)).x.shape == (1, 3, size, size)
-        assert [name for name, _ in built.skipped] == ["character 1/about these.txt"]
+        assert [name for name, _ in built.notes.skipped] == ["character 1/about these.txt"]
 
 
 @pytest.mark.parametrize(

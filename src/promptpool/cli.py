@@ -26,7 +26,7 @@ from promptpool.complaints import complaints
 from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data_commands import app as data_app
-from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
+from promptpool.errors import BadFileError, DataWarning, skipped_text
 from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import Config, ConfigError, keywords, load_config, presets
 from promptpool.experiments.demo import demo_configs, verdict
@@ -98,7 +98,7 @@ def run_preset(
 ) -> None:
     """Run one configuration; the same command goes on with a run that was stopped, to the same numbers."""
     with complaints(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkippedFilesWarning)  # said at the end
+        warnings.simplefilter("ignore", DataWarning)  # said at the end
         distributed.start()
         config = load_config(preset, overrides or [])
         _take_data(config["dataset"], data, strict)
@@ -117,6 +117,8 @@ def run_preset(
                 Console().print(table)
             if skipped := finished.environment.get("skipped"):
                 typer.echo(skipped_text(skipped))
+            for note in finished.environment.get("notes", []):
+                typer.echo(f"note: {note}")
             typer.echo(f"records: {path}, page: promptpool report {path}")
         distributed.stop()
 
@@ -203,10 +205,11 @@ def describe(config: Config) -> None:
     stream = built.stream
     sizes = ", ".join(str(len(experience.train)) for experience in stream.experiences)
     rows = {
-        "stream": f"{len(stream.experiences)} experiences, {len(stream.class_names)} classes",
+        "stream": f"experiences: {len(stream.experiences)}, classes: {len(stream.class_names)}",
         "training images": sizes,
         "test images": ", ".join(str(len(test)) for test in stream.tests),
-        **({"files": skipped_text(built.skipped)} if built.skipped else {}),
+        **({"files": skipped_text(tuple(built.notes.skipped))} if built.notes.skipped else {}),
+        **({"note": "; ".join(built.notes.texts)} if built.notes.texts else {}),
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",

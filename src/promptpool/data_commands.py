@@ -109,7 +109,7 @@ def _known(names: Sequence[str]) -> list[str]:
 
 
 def _read(name: str, folder: Path) -> tuple[bool, str]:
-    """Whether a reader makes sense of what is here, and what it finds."""
+    """Whether a reader finds here what was published, and what it finds."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedFilesWarning)
@@ -120,7 +120,7 @@ def _read(name: str, folder: Path) -> tuple[bool, str]:
     said = f"reads as {found.train:,} + {found.test:,} images of {found.classes} classes"
     if found == Contents(published.train, published.test, published.classes):
         return True, f"{said}, as published"
-    return True, f"{said}; published are {published.train:,} + {published.test:,} of {published.classes}"
+    return False, f"{said}; published are {published.train:,} + {published.test:,} of {published.classes}"
 
 
 def _download_size(published: Published) -> str:

@@ -1,4 +1,4 @@
-"""The one error of our own, and the one warning."""
+"""The one error of our own, and what a user should know about data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ class BadFileError(ValueError):
     """A file that cannot be used; the message names the file and what is wrong with it."""
 
 
-class SkippedFilesWarning(UserWarning):
+class DataWarning(UserWarning):
+    """Something about the data that can be meant, and may well not be."""
+
+
+class SkippedFilesWarning(DataWarning):
     """Files that were passed over, each with its name and the reason."""
 
     def __init__(self, skipped: tuple[tuple[str, str], ...]) -> None:

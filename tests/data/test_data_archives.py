@@ -416,3 +416,34 @@ def test_several_threads_read_one_archive(kind: str, tmp_path: Path) -> None:
     assert isinstance(store, Zip | Tar)
     with ThreadPoolExecutor(8) as pool:
         assert [*pool.map(store.read, files)] == [*files.values()]
+
+
+def test_a_zip_that_lies_about_its_size_is_read_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "liar.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a", bytes(2**27))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(struct.pack("<I", 2**27), struct.pack("<I", 10)))  # here and in the directory
+    store = open_store(path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadFileError, match="cannot be read"):
+            store.read("a")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_folder_that_cannot_be_listed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "dog").mkdir()
+    listing = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("cat"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(BadFileError, match=r"cat: cannot be read: Permission denied"):
+        Folder(tmp_path).names()

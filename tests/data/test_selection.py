@@ -74,7 +74,8 @@ def test_held_out_images_are_training_images_that_are_never_trained_on(published
         ({"seed": -1}, "seed = -1"),
         ({"train": 11}, "only 10 training images"),
         ({"train": 8, "held_out": 3}, "of which 3 are held out"),
-        ({"held_out": 10}, "of which 10 are held out"),
+        ({"held_out": 10}, "held_out = 10: a class has only 10"),
+        ({"held_out": 2, "test": 2}, "test_per_class = 2: held_out = 2"),
         ({"test": 5}, "only 4 test images"),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_place_that_cannot_be_written_is_one_line(preset: Path, tmp_path: Path
 def test_a_dry_run_writes_nothing_and_says_what_it_costs(preset: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(preset), "--dry-run", "--runs", str(tmp_path / "runs")])
     assert result.exit_code == 0, result.output
-    for part in ("5 experiences, 50 classes", "3,570 trained parameters", "20 of 16 images", "estimated time", "MiB"):
+    for part in ("experiences: 5, classes: 50", "3,570 trained parameters", "20 of 16 images", "estimated time", "MiB"):
         assert part in result.output
     assert not (tmp_path / "runs").exists()
 

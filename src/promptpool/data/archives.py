@@ -15,6 +15,7 @@ import threading
 import weakref
 import zipfile
 import zlib
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -25,6 +26,7 @@ LARGEST_FILE = 2**31  # bytes of one file read into memory
 LARGEST_ARCHIVE = 2**36  # bytes of all files of an archive, unpacked
 LARGEST_RATIO = 200  # unpacked over packed; images and arrays of bytes stay far below it
 MOST_FILES = 10**7
+PIECE = 2**20  # bytes taken out of a zip at once
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)  # their memory is bounded
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
@@ -76,7 +78,7 @@ class Folder:
 
     def names(self) -> list[str]:
         found = []
-        for folder, folders, files in os.walk(self.where):
+        for folder, folders, files in os.walk(self.where, onerror=_unreadable):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             base = Path(folder).relative_to(self.where)
             found += [(base / name).as_posix() for name in sorted(files) if not name.startswith(".")]
@@ -131,8 +133,8 @@ class Zip:
         member = _member(self._members, name, self.where)
         _checked_size(member.file_size, f"{self.where}: {name}")
         try:
-            with self._lock:
-                content = self._file.read(member)
+            with self._lock, self._file.open(member) as file:
+                content = b"".join(iter(partial(file.read, PIECE), b""))  # never more at once, whatever was declared
         except (*BROKEN, ValueError, RuntimeError) as error:  # RuntimeError: asks for a password
             raise BadFileError(f"{self.where}: {name}: cannot be read: {error}") from error
         return _whole(content, member.file_size, f"{self.where}: {name}")
@@ -225,6 +227,10 @@ def _member(members: dict[str, Found], name: str, where: Path) -> Found:
     if name not in members:
         raise BadFileError(f"{where}: {name} is not in it")
     return members[name]
+
+
+def _unreadable(error: OSError) -> None:
+    raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 def _safe(name: str, where: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from promptpool.data.stream import Examples, Experience, Stream, concatenate, examples
+from promptpool.errors import DataWarning
 
 MOST_TASKS = 5  # of a folder that does not say how many
 Arrays = tuple[npt.NDArray[np.uint8], npt.ArrayLike]
@@ -152,6 +154,8 @@ def from_folders(
         tasks = labels.split(classes_per_task) if classes_per_task else shared
         trains = [_of_classes(train, task.tolist()) for task in tasks]
         judged = [_of_classes(test, task.tolist()) for task in tasks]
+    if len(trains) == 1:
+        warnings.warn(DataWarning("all classes come at once, in one task: nothing comes after it"), stacklevel=2)
     order = list(dict.fromkeys(label for train in trains for label in train.classes))
     position = torch.full((count,), -1)
     position[order] = torch.arange(len(order))

@@ -13,15 +13,29 @@ from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS, joint
+from promptpool.data.sets import DomainSet, LabelledSet, OwnSet
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
-from promptpool.errors import SkippedFilesWarning
+from promptpool.errors import DataWarning, SkippedFilesWarning
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.training.loop import Plan, check
 
-Skipped = tuple[tuple[str, str], ...]  # files that were passed over, with the reason
+# What each scenario takes.
+FITS: dict[str, type] = {
+    "class-incremental": LabelledSet,
+    "domain-incremental": DomainSet,
+    "from-folders": OwnSet,
+    "gaussian-schedule": LabelledSet,
+}
+
+
+class Notes(NamedTuple):
+    """What a data set has to say: files that were passed over, with the reason, and all else in words."""
+
+    skipped: list[tuple[str, str]]
+    texts: list[str]
 
 
 class Built(NamedTuple):
@@ -31,7 +45,7 @@ class Built(NamedTuple):
     learner: Learner
     stream: Stream
     plan: Plan
-    skipped: Skipped = ()
+    notes: Notes
 
 
 class Stock:
@@ -39,7 +53,7 @@ class Stock:
 
     def __init__(self) -> None:
         self.backbones: dict[str, ViT] = {}
-        self.streams: dict[str, tuple[Stream, Skipped]] = {}
+        self.streams: dict[str, tuple[Stream, Notes]] = {}
         self.features: dict[str, FrozenFeatures] = {}
 
 
@@ -50,19 +64,19 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     own = {"size": backbone.image_size, "values": backbone.values or "unit"}
     view = _made("view", View, own | config["view"])
     plan = _made("plan", Plan, config["plan"])
-    dataset = config["dataset"]
-    if dataset.get("size") == 0:
-        dataset = dataset | {"size": view.size}  # images as large as they are looked at
-    stream, skipped = _stream(dataset, config["scenario"], stock)
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
     frozen = stock.features.setdefault(repr((config["backbone"], view)), FrozenFeatures(backbone, view))
     shared = {} if values.get("train_backbone") else {"frozen": frozen}
     learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
+    dataset = config["dataset"]
+    if dataset.get("size") == 0:
+        dataset = dataset | {"size": view.size}  # images as large as they are looked at
+    stream, notes = _stream(dataset, config["scenario"], stock)
     try:
         check(learner, stream, plan)
     except ValueError as error:
         raise ConfigError(_prefixed(str(error), config)) from error
-    return Built(config | {"view": asdict(view)}, learner, stream, plan, skipped)
+    return Built(config | {"view": asdict(view)}, learner, stream, plan, notes)
 
 
 def _backbone(values: Config, stock: Stock) -> ViT:
@@ -73,32 +87,32 @@ def _backbone(values: Config, stock: Stock) -> ViT:
     return stock.backbones[key]
 
 
-def _stream(dataset: Config, scenario: Config, stock: Stock) -> tuple[Stream, Skipped]:
+def _stream(dataset: Config, scenario: Config, stock: Stock) -> tuple[Stream, Notes]:
     key = repr((dataset, scenario))
     if key not in stock.streams:
-        with _noting_skipped() as skipped:
-            data = _made("dataset", DATASETS[dataset["name"]], {k: v for k, v in dataset.items() if k != "name"})
+        notes = Notes([], [])
         values = {name: value for name, value in scenario.items() if name not in ("name", "joint")}
-        try:
+        with _noting(notes):
+            keywords = {name: value for name, value in dataset.items() if name != "name"}
+            data: tuple[Any, ...] = _made("dataset", DATASETS[dataset["name"]], keywords)
+            if not isinstance(data, FITS[scenario["name"]]):
+                raise ConfigError(f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}")
             stream = _made("scenario", SCENARIOS[scenario["name"]], values, *data)
-        except (TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}"
-            ) from error
-        stock.streams[key] = joint(stream) if scenario.get("joint") else stream, tuple(skipped)
+        stock.streams[key] = joint(stream) if scenario.get("joint") else stream, notes
     return stock.streams[key]
 
 
 @contextmanager
-def _noting_skipped() -> Iterator[list[tuple[str, str]]]:
-    """The files that data sets say they skipped; warnings go on to whoever else listens."""
-    skipped: list[tuple[str, str]] = []
+def _noting(notes: Notes) -> Iterator[None]:
+    """Take down what data sets have to say; warnings go on to whoever else listens."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SkippedFilesWarning)
-        yield skipped
+        warnings.simplefilter("always", DataWarning)
+        yield
     for warning in caught:
         if isinstance(warning.message, SkippedFilesWarning):
-            skipped += warning.message.skipped
+            notes.skipped.extend(warning.message.skipped)
+        elif isinstance(warning.message, DataWarning):
+            notes.texts.append(str(warning.message))
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 

@@ -129,7 +129,8 @@ def environment(built: Built) -> dict[str, Any]:
         "class_names": list(stream.class_names),
         "experiences": len(stream.experiences),
         "images": [len(experience.train) for experience in stream.experiences],
-        "skipped": [list(file) for file in built.skipped],
+        "skipped": [list(file) for file in built.notes.skipped],
+        "notes": built.notes.texts,
         "trained_parameters": learner.trained_parameters(len(stream.class_names)),
     }
 

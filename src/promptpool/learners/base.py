@@ -117,7 +117,7 @@ class Learner(nn.Module):
         alone = [experience.index for experience in stream.experiences if len(experience.classes) == 1]
         if self.masked and alone and len(stream.class_names) > 1:
             return (
-                f"loss_classes = 'current' learns nothing from experience {alone[0]}, which has a single class: "
+                f"loss_classes = 'current' learns nothing from task {alone[0] + 1}, which has a single class: "
                 "use 'seen', or more classes per task"
             )
         return None

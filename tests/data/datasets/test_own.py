@@ -19,13 +19,16 @@ from promptpool.data.datasets.own import own
 from promptpool.data.scenarios import class_incremental, from_folders, joint
 from promptpool.data.sets import OwnSet
 from promptpool.data.stream import Examples, Stream
-from promptpool.errors import BadFileError, SkippedFilesWarning
+from promptpool.errors import BadFileError, DataWarning, SkippedFilesWarning
 from promptpool.training import Plan, Session, learn
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from toys import PLAN, toy_examples, toy_learner
 from toys import names as toy_names
 
 SIZE = 8
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::promptpool.errors.DataWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +158,51 @@ def test_files_that_are_no_images(tmp_path: Path) -> None:
         made(tmp_path, files, strict=True)
 
 
+def test_copies_of_an_image_stay_together(tmp_path: Path) -> None:
+    write_images(tmp_path / "set", names("cat", "dog"))
+    for number in range(5):
+        shutil.copy(tmp_path / "set" / names("cat")[0], tmp_path / "set/cat" / f"copy {number}.png")
+    whole = read(tmp_path / "set")
+    assert not set(ids(*whole.groups)) & set(ids(*whole.tests))
+    assert len(ids(*whole.groups)) + len(ids(*whole.tests)) == 15
+
+
+@pytest.mark.parametrize(
+    ("copies", "said"),
+    [
+        ({"train/cat/1.png": "test/cat/9.png"}, "1 of the 3 test images are copies of training images"),
+        ({"train/cat/1.png": "train/dog/9.png"}, "1 of the images are there under more than one label"),
+    ],
+)
+def test_copies_that_spoil_a_measurement_are_said(tmp_path: Path, copies: dict[str, str], said: str) -> None:
+    folder = tmp_path / "set"
+    write_images(folder, [f"train/{label}/{number}.png" for label in ("cat", "dog") for number in range(3)])
+    write_images(folder, ["test/cat/7.png", "test/dog/8.png"], first=50)
+    for source, target in copies.items():
+        shutil.copy(folder / source, folder / target)
+    with pytest.warns(DataWarning, match=said):
+        read(folder)
+
+
+def test_classes_without_images_are_named(tmp_path: Path) -> None:
+    write_images(tmp_path, [*names("cat", "dog"), "owl/1.png"])
+    (tmp_path / "rat").mkdir()
+    (tmp_path / "rat/1.png").write_bytes(b"none")
+    with pytest.warns(DataWarning) as caught:
+        read(tmp_path)
+    texts = [str(warning.message) for warning in caught if warning.category is DataWarning]
+    assert texts == [
+        "1 of the classes have no image that can be read: rat",
+        "1 of the classes have no image to test on: owl",
+    ]
+
+
+def test_one_task_for_all_is_said(tmp_path: Path) -> None:
+    whole = made(tmp_path, names("cat", "dog"))
+    with pytest.warns(DataWarning, match="all classes come at once"):
+        from_folders(*whole)
+
+
 def classes(stream: Stream) -> list[list[str]]:
     return [[stream.class_names[label] for label in experience.classes] for experience in stream.experiences]
 
@@ -229,7 +277,7 @@ def test_where_not_every_task_can_be_judged_there_is_one_test(tmp_path: Path, fi
 def test_a_masked_loss_refuses_tasks_of_one_class(tmp_path: Path) -> None:
     stream = from_folders(*made(tmp_path, names("a", "b", "c")), classes_per_task=2)
     for name in ("l2p", "masked-linear"):
-        with pytest.raises(ValueError, match="learns nothing from experience 1, which has a single class"):
+        with pytest.raises(ValueError, match="learns nothing from task 2, which has a single class"):
             Session(toy_learner(name), stream, Plan())
     for learner in (toy_learner("nearest-mean"), toy_learner("l2p", loss_classes="seen"), toy_learner("l2p-r")):
         assert learner.objection(stream) is None

@@ -50,7 +50,7 @@ def test_names_of_the_things() -> None:
 
 def test_frames_come_by_session_thing_and_time(folder: Path) -> None:
     (folder / "core50/core50_32x32/s1/o1/notes.txt").write_text("not a frame")
-    _, entries = read_core50(folder / "core50", "32")
+    _, entries = read_core50(folder / "core50", 32)
     assert len(entries) == 11 * 50 * FRAMES
     assert entries[0] == ("s1/o1/C_01_01_000.png", "plug adapter 1", "s1", "train")
     assert [entry.group for entry in entries[:: 50 * FRAMES]] == [f"s{session}" for session in range(1, 12)]
@@ -60,7 +60,7 @@ def test_frames_come_by_session_thing_and_time(folder: Path) -> None:
 def test_eight_sessions_to_train_on_and_three_to_test(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = core50(variant="32")
+    whole = core50(variant=32)
     assert [len(domain) for domain in whole.domains] == [50 * FRAMES] * 8
     assert len(whole.test) == 3 * 50 * FRAMES
     assert whole.class_names == OBJECTS
@@ -70,28 +70,28 @@ def test_eight_sessions_to_train_on_and_three_to_test(
     (tmp_path / "core50").mkdir()
     pack_zip(folder / "core50", tmp_path / "core50/core50_32x32.zip")
     monkeypatch.setenv("PROMPTPOOL_DATA", str(tmp_path))
-    assert domain_incremental(*core50(variant="32")).fingerprint == stream.fingerprint
+    assert domain_incremental(*core50(variant=32)).fingerprint == stream.fingerprint
 
 
 def test_fewer_frames_are_spread_over_time() -> None:
-    whole, few = core50(variant="32"), core50(variant="32", train_per_class=2, test_per_class=1)
+    whole, few = core50(variant=32), core50(variant=32, train_per_class=2, test_per_class=1)
     assert [len(domain) for domain in few.domains] == [100] * 8
     assert len(few.test) == 150
     assert torch.equal(few.domains[0].ids[:2], whole.domains[0].ids[[0, 1]])
     assert torch.equal(few.test.ids, whole.test.ids[::FRAMES])
-    assert torch.equal(core50(variant="32", train_per_class=99).domains[3].ids, whole.domains[3].ids)
+    assert torch.equal(core50(variant=32, train_per_class=99).domains[3].ids, whole.domains[3].ids)
 
 
 @pytest.mark.parametrize("name", ["train_per_class", "test_per_class"])
 def test_counts_are_at_least_one(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = 0"):
-        core50(**{name: 0})  # type: ignore[arg-type]
+        core50(**{name: 0})
 
 
 def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="variant = '64'"):
-        core50(variant="64")
-    with pytest.raises(BadFileError, match=r"put core50_128x128\.zip into this folder"):
+    with pytest.raises(ValueError, match="variant = 64"):
+        core50(variant=64)
+    with pytest.raises(BadFileError, match=r"put core50_128x128\.zip here, or `promptpool data get core50`"):
         core50()
     monkeypatch.setenv("PROMPTPOOL_DATA", str(tmp_path))
     frame = tmp_path / "core50/core50_128x128/s1/o1/C_01_01_000.png"

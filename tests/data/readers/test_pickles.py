@@ -193,7 +193,7 @@ BOMBS = {
     "deep lists": b"\x80\x02" + b"]" * 20000 + b"a" * (20000 - 1) + b".",
     "deep tuples": b"\x80\x02)" + b"\x85" * 20000 + b".",
     "deep dicts": b"\x80\x02" + b"}U\x01a" * 20000 + b"}" + b"s" * 20000 + b".",
-    "marks": b"\x80\x02" + b"(" * 20000 + b".",
+    "marks": b"\x80\x02" + b"(" * 4_000_000 + b".",
     "a memo that begins at four thousand million": b"\x80\x02]r\xff\xff\xff\xff" + b"]" * 10 + b".",
     "a string of two thousand million": b"\x80\x02T\xff\xff\xff\x7f.",
     "a string of less than nothing": b"\x80\x02T\xff\xff\xff\xff.",

@@ -23,7 +23,7 @@ class Contents(NamedTuple):
 def contents(name: str, folder: Path) -> Contents:
     """Read a set whole, or list it where it is large; raises `BadFileError` where that cannot be done."""
     if name in ("core50", "core50-32"):
-        _, entries = read_core50(folder, "32" if name == "core50-32" else "128")
+        _, entries = read_core50(folder, 32 if name == "core50-32" else 128)
         tested = sum(entry.split == "test" for entry in entries)
         return Contents(len(entries) - tested, tested, len({entry.label for entry in entries}))
     read: dict[str, Callable[[Path], Split]] = {"cifar100": read_cifar100, **FIVE}

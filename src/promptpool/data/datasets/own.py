@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from promptpool.data.pictures import Album, Entry, read_pictures
 from promptpool.data.readers.class_folders import natural, read_class_folders
 from promptpool.data.sets import OwnSet
 from promptpool.data.stream import Examples
-from promptpool.errors import BadFileError
+from promptpool.errors import MOST_NAMED, BadFileError, DataWarning
 
 TABLES = (".csv", ".tsv")
 
@@ -44,6 +45,8 @@ def own(
     train = [entry for entry, is_test in zip(album.entries, tested, strict=True) if not is_test]
     test = [entry for entry, is_test in zip(album.entries, tested, strict=True) if is_test]
     _check(train, test, where)
+    for note in (*_lost(entries, train, test), *_copies(album, tested)):
+        warnings.warn(DataWarning(note), stacklevel=2)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
     pictures = album.examples(class_names)
@@ -75,20 +78,47 @@ def entries_of(path: Path) -> tuple[Store, list[Entry]]:
 def _tested(album: Album, held_out: float, seed: int) -> list[bool]:
     """Which of the pictures are to test on: those that say so, or where none does, a share of every class.
 
-    Lots are drawn from the content of a picture, so that a set that grows, moves or is packed keeps its test images.
+    Lots are drawn from the content of a picture, so that a set that grows, moves or is packed keeps its test images,
+    and copies of one picture stay together.
     """
     if any(entry.split == "test" for entry in album.entries):
         return [entry.split == "test" for entry in album.entries]
     lots = [hashlib.sha256(f"{seed} {identity}".encode()).digest() for identity in album.ids.tolist()]
-    classes: dict[tuple[str, str], list[int]] = {}
-    for place, entry in enumerate(album.entries):
-        classes.setdefault((entry.group, entry.label), []).append(place)
-    tested = [False] * len(lots)
-    for places in classes.values():
-        count = min(max(round(held_out * len(places)), 1), len(places) - 1)
-        for place in sorted(places, key=lots.__getitem__)[:count]:
-            tested[place] = True
-    return tested
+    classes: dict[tuple[str, str], set[bytes]] = {}
+    for entry, lot in zip(album.entries, lots, strict=True):
+        classes.setdefault((entry.group, entry.label), set()).add(lot)
+    drawn = {
+        key: set(sorted(found)[: min(max(round(held_out * len(found)), 1), len(found) - 1)])
+        for key, found in classes.items()
+    }
+    pairs = zip(album.entries, lots, strict=True)
+    return [lot in drawn[entry.group, entry.label] for entry, lot in pairs]
+
+
+def _lost(entries: Sequence[Entry], train: Sequence[Entry], test: Sequence[Entry]) -> Iterator[str]:
+    """Classes that are not what one would think."""
+    trained, tested = {entry.label for entry in train}, {entry.label for entry in test}
+    for labels, what in (
+        ({entry.label for entry in entries if entry.label} - trained - tested, "no image that can be read"),
+        (trained - tested, "no image to test on"),
+    ):
+        if labels:
+            named = ", ".join(sorted(labels, key=natural)[:MOST_NAMED])
+            yield f"{len(labels):,} of the classes have {what}: {named}{', ...' if len(labels) > MOST_NAMED else ''}"
+
+
+def _copies(album: Album, tested: Sequence[bool]) -> Iterator[str]:
+    """Images that are there more than once, where that spoils what is measured."""
+    ids = album.ids.tolist()
+    labels: dict[int, set[str]] = {}
+    for entry, identity in zip(album.entries, ids, strict=True):
+        labels.setdefault(identity, set()).add(entry.label)
+    trained = {identity for identity, is_test in zip(ids, tested, strict=True) if not is_test}
+    leaked = sum(is_test and identity in trained for identity, is_test in zip(ids, tested, strict=True))
+    if leaked:
+        yield f"{leaked:,} of the {sum(tested):,} test images are copies of training images"
+    if twice := sum(len(found) > 1 for found in labels.values()):
+        yield f"{twice:,} of the images are there under more than one label"
 
 
 def _check(train: Sequence[Entry], test: Sequence[Entry], where: Path) -> None:

@@ -23,13 +23,17 @@ def select(
         raise ValueError(f"held_out = {held_out}: must be at least 0")
     if seed < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
+    if held_out and test_per_class is not None:
+        raise ValueError(f"test_per_class = {test_per_class}: held_out = {held_out} leaves test images alone, say none")
     drawn = _drawn(published.train.labels, seed)
-    for rows in drawn:
-        if held_out + (train_per_class or 1) > len(rows):
-            raise ValueError(
-                f"train_per_class = {train_per_class}: a class has only {len(rows)} training images, "
-                f"of which {held_out} are held out"
-            )
+    fewest = min(len(rows) for rows in drawn)
+    if held_out >= fewest:
+        raise ValueError(f"held_out = {held_out}: a class has only {fewest} training images")
+    if train_per_class is not None and held_out + train_per_class > fewest:
+        raise ValueError(
+            f"train_per_class = {train_per_class}: a class has only {fewest} training images, "
+            f"of which {held_out} are held out"
+        )
     train = _taken(published.train, [rows[held_out:][:train_per_class] for rows in drawn])
     if held_out:
         return train, _taken(published.train, [rows[:held_out] for rows in drawn])

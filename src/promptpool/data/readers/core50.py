@@ -20,19 +20,18 @@ CATEGORIES = (
 OBJECTS = tuple(f"{category} {number}" for category in CATEGORIES for number in range(1, 6))
 SESSIONS = tuple(range(1, 12))
 TEST_SESSIONS = (3, 7, 10)
-SIZES = {"128": 128, "32": 32}  # pixels, by the name of the variant
+SIZES = (128, 32)  # pixels of the two variants
 
 
-def read_core50(folder: Path, variant: str = "128") -> tuple[Store, list[Entry]]:
+def read_core50(folder: Path, variant: int = 128) -> tuple[Store, list[Entry]]:
     """The frames in the order of session, object and time; the group is the session."""
     if variant not in SIZES:
-        raise ValueError(f"variant = {variant!r}: must be one of {', '.join(SIZES)}")
+        raise ValueError(f"variant = {variant}: must be 128 or 32")
     name = f"core50_{variant}x{variant}"
     places = [folder / place for place in (name, f"{name}.zip") if (folder / place).exists()]
     if not places:
-        raise BadFileError(
-            f"{folder}: CORe50 is not there: put {name}.zip into this folder, or `promptpool data get core50`"
-        )
+        known = "core50-32" if variant == 32 else "core50"
+        raise BadFileError(f"{folder}: CORe50 is not there; put {name}.zip here, or `promptpool data get {known}`")
     store = open_store(places[0])
     frames = sorted(frame for path in store.names() if (frame := _frame(path, name)) is not None)
     if not frames:

@@ -21,6 +21,7 @@ from promptpool.errors import BadFileError
 LARGEST_PICKLE = 2**28  # bytes; CIFAR-100's own has 155 million, and 224 million as Python 3 writes it
 MOST_STEPS = 2**22  # CIFAR-100 takes some 600 thousand
 LONGEST_TUPLE = 16
+MOST_MARKS = 100  # open at once: lists within lists
 ORDERS = ("|", "<", ">", "=")
 NUMBERS = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8")
 NAMES = {
@@ -125,6 +126,8 @@ class _Machine:
         return items
 
     def mark(self) -> None:
+        if len(self.outer) >= MOST_MARKS:
+            raise _Refusal(f"more than {MOST_MARKS} open marks at byte {self.position}")
         self.outer.append(self.stack)
         self.stack = []
 
