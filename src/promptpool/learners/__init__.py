@@ -8,6 +8,7 @@ from functools import partial
 from promptpool.learners.base import Learner
 from promptpool.learners.l2p import L2P
 from promptpool.learners.nearest_mean import NearestMean
+from promptpool.learners.ranpac import RanPAC
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "ft-seq": Learner,
@@ -16,4 +17,5 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "l2p-r": partial(L2P, capacity=1000),
     "masked-linear": partial(Learner, train_backbone=False, loss_classes="current"),
     "nearest-mean": NearestMean,
+    "ranpac": RanPAC,
 }
