@@ -23,11 +23,15 @@ PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, tas
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
 VALUES: dict[str, dict[str, Any]] = {
+    "co2l": {"capacity": 24, "projection_dim": 16, "head_epochs": 20, "head_batch_size": 16},
     "l2p-r": {"capacity": 24},
     "ranpac": {"projections": 100},
 }
-VIEWS: dict[str, View] = {}
-PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
+VIEWS = {"co2l": RANDOM_VIEW}
+PLANS = {
+    "co2l": replace(PLAN, learning_rate=0.001),
+    "ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1),
+}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
