@@ -1,8 +1,11 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from promptpool.losses import only
+from promptpool.losses import asymmetric_contrast, only, relation_distillation
 
 CHOICES = [[0], [2, 5], [5, 2], [0, 1, 2, 3, 4, 5, 6]]
 
@@ -65,3 +68,97 @@ def test_any_number_of_leading_dimensions() -> None:
 def test_a_class_that_does_not_exist_raises() -> None:
     with pytest.raises(IndexError):
         only(random_logits(), torch.tensor([7]))
+
+
+def unit_rows(count: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rows = F.normalize(torch.randn(count, 5, generator=generator, dtype=torch.float64), dim=1)
+    return rows.requires_grad_()
+
+
+def dot(first: list[float], second: list[float]) -> float:
+    return math.fsum(a * b for a, b in zip(first, second, strict=True))
+
+
+def slow_contrast(z: list[list[float]], y: list[int], anchors: list[bool], temperature: float) -> float:
+    """Eq. 3 of Co2L, summed as it stands and divided by the number of rows."""
+    total, rows = 0.0, range(len(z))
+    for i in rows:
+        positives = [j for j in rows if j != i and y[j] == y[i]]
+        if not anchors[i] or not positives:
+            continue
+        below = math.fsum(math.exp(dot(z[i], z[k]) / temperature) for k in rows if k != i)
+        logs = [math.log(math.exp(dot(z[i], z[j]) / temperature) / below) for j in positives]
+        total += -1 / len(positives) * math.fsum(logs)
+    return total / len(z)
+
+
+def slow_relations(z: list[list[float]], past: list[list[float]], kappa: float, past_kappa: float) -> float:
+    """Eqs. 4 to 6 of Co2L, divided by the number of rows."""
+    total, rows = 0.0, range(len(z))
+    for i in rows:
+        now = {j: math.exp(dot(z[i], z[j]) / kappa) for j in rows if j != i}
+        then = {j: math.exp(dot(past[i], past[j]) / past_kappa) for j in rows if j != i}
+        for j in now:
+            total += -then[j] / math.fsum(then.values()) * math.log(now[j] / math.fsum(now.values()))
+    return total / len(z)
+
+
+def slow_gradient(function: object, z: list[list[float]], step: float = 1e-6) -> Tensor:
+    """Central differences, one number at a time."""
+    assert callable(function)
+    gradient = torch.zeros(len(z), len(z[0]), dtype=torch.float64)
+    for i in range(len(z)):
+        for d in range(len(z[0])):
+            higher, lower = ([list(row) for row in z] for _ in range(2))
+            higher[i][d] += step
+            lower[i][d] -= step
+            gradient[i, d] = (function(higher) - function(lower)) / (2 * step)
+    return gradient
+
+
+LABELS = [
+    ([0, 0, 1, 2, 0, 2, 1], [True, True, False, True, False, True, False]),
+    ([0, 0, 0, 0, 0, 0, 0], [True] * 7),  # one class
+    ([0, 1, 2, 3, 4, 5, 5], [True] * 7),  # most rows without a positive
+    ([0, 0, 1, 1, 2, 2, 2], [False] * 7),
+]
+
+
+@pytest.mark.parametrize(("labels", "anchors"), LABELS)
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_asymmetric_contrast_is_that_of_a_loop(labels: list[int], anchors: list[bool], temperature: float) -> None:
+    z = unit_rows(7)
+    loss = asymmetric_contrast(z, torch.tensor(labels), torch.tensor(anchors), temperature)
+    assert loss.item() == pytest.approx(slow_contrast(z.tolist(), labels, anchors, temperature), rel=1e-12)
+    (gradient,) = torch.autograd.grad(loss, z)
+    expected = slow_gradient(lambda rows: slow_contrast(rows, labels, anchors, temperature), z.tolist())
+    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("kappa", "past_kappa"), [(0.2, 0.1), (0.2, 0.01), (1.0, 1.0)])
+def test_relation_distillation_is_that_of_a_loop(kappa: float, past_kappa: float) -> None:
+    z, past = unit_rows(6), unit_rows(6, seed=1).detach()
+    loss = relation_distillation(z, past, kappa, past_kappa)
+    assert loss.item() == pytest.approx(slow_relations(z.tolist(), past.tolist(), kappa, past_kappa), rel=1e-12)
+    (gradient,) = torch.autograd.grad(loss, z)
+    expected = slow_gradient(lambda rows: slow_relations(rows, past.tolist(), kappa, past_kappa), z.tolist())
+    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_relations_are_kept_best_where_nothing_moved() -> None:
+    past = unit_rows(6).detach()
+    z = past.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(relation_distillation(z, past, 0.2, 0.2), z)
+    torch.testing.assert_close(gradient, torch.zeros_like(z), rtol=0, atol=1e-12)
+
+
+def test_contrast_and_relations_do_not_depend_on_the_order_of_rows() -> None:
+    z, past, order = unit_rows(8), unit_rows(8, seed=1), torch.randperm(8, generator=torch.Generator().manual_seed(2))
+    y, anchors = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1]), torch.arange(8) < 5
+    torch.testing.assert_close(
+        asymmetric_contrast(z, y, anchors, 0.5), asymmetric_contrast(z[order], y[order], anchors[order], 0.5)
+    )
+    torch.testing.assert_close(
+        relation_distillation(z, past, 0.2, 0.01), relation_distillation(z[order], past[order], 0.2, 0.01)
+    )

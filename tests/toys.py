@@ -22,8 +22,16 @@ RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
-VALUES: dict[str, dict[str, Any]] = {"l2p-r": {"capacity": 24}}
-PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
+VALUES: dict[str, dict[str, Any]] = {
+    "co2l": {"capacity": 24, "projection_dim": 16, "head_epochs": 20, "head_batch_size": 16},
+    "l2p-r": {"capacity": 24},
+    "ranpac": {"projections": 100},
+}
+VIEWS = {"co2l": RANDOM_VIEW}
+PLANS = {
+    "co2l": replace(PLAN, learning_rate=0.001),
+    "ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1),
+}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
@@ -60,8 +68,13 @@ def toy_backbone(seed: int = 0, dim: int = 32) -> ViT:
     return vit.eval()
 
 
-def toy_learner(name: str, view: View = VIEW, **values: Any) -> Learner:
-    return LEARNERS[name](toy_backbone(), view, **{**VALUES.get(name, {}), **values})
+def toy_view(name: str) -> View:
+    """The fixed view, or a random one for a learner that is not defined without."""
+    return VIEWS.get(name, VIEW)
+
+
+def toy_learner(name: str, view: View | None = None, **values: Any) -> Learner:
+    return LEARNERS[name](toy_backbone(), view or toy_view(name), **{**VALUES.get(name, {}), **values})
 
 
 def toy_plan(name: str) -> Plan:

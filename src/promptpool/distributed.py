@@ -74,6 +74,19 @@ def gather(rows: Tensor) -> Tensor:
     return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
 
 
+def gather_with_gradient(rows: Tensor) -> Tensor:
+    """`gather`, for a loss that compares the rows of all ranks; the gradient reaches this rank's own rows.
+
+    Every rank then has the loss of the joined rows, which `optim.Descent` weighs as if it were a mean over the rank's
+    own. The gradient is therefore taken joined / own times, and the mean over ranks is that of one process.
+    """
+    if world() == 1:
+        return rows
+    everyone, place = gather(rows.detach()), joined(len(rows))
+    own = everyone[place] + (rows - rows.detach()) * (len(everyone) / len(rows))
+    return torch.cat([everyone[: place.start], own, everyone[place.stop :]])
+
+
 def uniform(count: int, columns: int, generator: torch.Generator) -> Tensor:
     """Random numbers in [0, 1) for this rank's `count` rows: [count, columns].
 

@@ -13,3 +13,32 @@ def only(logits: Tensor, classes: Tensor) -> Tensor:
     hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     hidden[classes] = False
     return logits.masked_fill(hidden, -torch.inf)
+
+
+def asymmetric_contrast(z: Tensor, y: Tensor, anchors: Tensor, temperature: float) -> Tensor:
+    """The supervised contrastive loss of Co2L with some rows as anchors only (Cha et al., 2021, Eq. 3).
+
+        sum_{i in anchors} -1 / |P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t)) / n
+
+    `z` are unit vectors, [n, D]; P_i are the other rows with the label of row i; `anchors` says which rows are, [n].
+    A row without positives adds nothing. The sum is divided by the number of all rows, as in the authors' code.
+    """
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    shares = (z @ z.T / temperature).masked_fill(itself, -torch.inf).log_softmax(dim=1)  # [n, n]
+    positive = (y[:, None] == y) & ~itself
+    terms = -shares.where(positive, 0.0).sum(dim=1) / positive.sum(dim=1).clamp(min=1)
+    return (terms * anchors).mean()
+
+
+def relation_distillation(z: Tensor, past: Tensor, temperature: float, past_temperature: float) -> Tensor:
+    """How far the similarities among rows have moved: Co2L's instance-wise relation distillation (Eqs. 4-6).
+
+        p_ij = exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t)        q_ij likewise, of `past` at `past_temperature`
+        sum_i sum_{j != i} -q_ij log p_ij / n
+
+    `z` and `past` are unit vectors, [n, D], of the same inputs by the present and the past model.
+    """
+    others = ~torch.eye(len(z), dtype=torch.bool, device=z.device)
+    now = (z @ z.T / temperature)[others].view(len(z), -1).log_softmax(dim=1)  # [n, n - 1]
+    then = (past @ past.T / past_temperature)[others].view(len(z), -1).softmax(dim=1)
+    return -(then * now).sum(dim=1).mean()

@@ -23,13 +23,13 @@ from toys import (
     RANDOM_VIEW,
     SHORT,
     VALUES,
-    VIEW,
     toy_backbone,
     toy_domains,
     toy_learner,
     toy_plan,
     toy_schedule,
     toy_stream,
+    toy_view,
 )
 
 pytestmark = pytest.mark.parametrize("name", LEARNERS)
@@ -103,7 +103,7 @@ def test_learns_through_a_random_view(name: str) -> None:
 
 def test_frozen_weights_stay_to_the_byte(name: str) -> None:
     backbone = toy_backbone()
-    learner = LEARNERS[name](backbone, VIEW, **VALUES.get(name, {}))
+    learner = LEARNERS[name](backbone, toy_view(name), **VALUES.get(name, {}))
     before = digest(backbone)
     list(learn(learner, toy_stream(), SHORT))
     assert digest(backbone) == before, "a learner trains a copy of its own"
@@ -177,7 +177,7 @@ def test_other_settings_are_learned_or_refused_with_a_reason(name: str, make: An
 
 def test_every_keyword_is_an_attribute(name: str) -> None:
     learner = toy_learner(name)
-    again = type(learner)(toy_backbone(), VIEW, **learner.settings())
+    again = type(learner)(toy_backbone(), toy_view(name), **learner.settings())
     assert again.settings() == learner.settings()
     assert repr(learner.seed) in repr(learner)
 

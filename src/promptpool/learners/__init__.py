@@ -6,14 +6,18 @@ from collections.abc import Callable
 from functools import partial
 
 from promptpool.learners.base import Learner
+from promptpool.learners.co2l import Co2L
 from promptpool.learners.l2p import L2P
 from promptpool.learners.nearest_mean import NearestMean
+from promptpool.learners.ranpac import RanPAC
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
+    "co2l": Co2L,
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
     "l2p": L2P,
     "l2p-r": partial(L2P, capacity=1000),
     "masked-linear": partial(Learner, train_backbone=False, loss_classes="current"),
     "nearest-mean": NearestMean,
+    "ranpac": RanPAC,
 }

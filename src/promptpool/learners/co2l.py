@@ -1,0 +1,176 @@
+"""Co2L: contrastive continual learning (Cha et al., 2021).
+
+    z = h(f(x)[0]) / |h(f(x)[0])|       h: linear, ReLU, linear; two random views of each image, 2N rows in a batch
+    L_asym = sum_{i in S} -1/|P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t))      Eq. 3
+    p_ij(kappa) = exp(z_i z_j / kappa) / sum_{k != i} exp(z_i z_k / kappa)                                Eqs. 4, 5
+    L_IRD = sum_i sum_{j != i} -p_ij(kappa*, past model) log p_ij(kappa)                                       Eq. 6
+    loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 7
+
+S are the rows of the present task, P_i the other rows with the label of row i; rows from the memory are positives and
+negatives but never anchors. The past model is that of the end of the task before. After each task a new linear head
+is fitted to the frozen features of the memory and the task's own images, with classes drawn equally often.
+
+Deviations: a batch is joined by as many images of the memory as it has; the paper shuffles task and memory together.
+Views are crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed
+once. The learning rate is constant within a task. Where a class comes again in another domain, all its images are
+positives of each other; the authors' code takes it for another class there.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from promptpool import distributed
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch, Experience, Stream
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.learners.fitting import fit
+from promptpool.learners.head import Head
+from promptpool.learners.snapshot import Snapshot
+from promptpool.losses import asymmetric_contrast, relation_distillation
+from promptpool.memory import Memory, pick
+from promptpool.optim import Descent
+
+TEMPERATURES = ("temperature", "relation_temperature", "past_temperature")
+OF_THE_HEAD = ("head_epochs", "head_batch_size", "head_learning_rate")
+CHUNK = 256  # images whose features are computed at once
+DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning rate is a fifth of what it was
+
+
+class Co2L(Learner):
+    """A representation learned by contrast and kept by distillation, below a head that is fitted after each task.
+
+    `temperature` is t, `relation_temperature` kappa, `past_temperature` kappa*, `distillation` lambda.
+    """
+
+    remembers = ("memory", "past")
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        capacity: int = 1000,
+        temperature: float = 0.5,
+        relation_temperature: float = 0.2,
+        past_temperature: float = 0.01,
+        distillation: float = 1.0,
+        projection_dim: int = 128,
+        head_epochs: int = 100,
+        head_batch_size: int = 256,
+        head_learning_rate: float = 0.1,
+        train_backbone: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(backbone, view, loss_classes="seen", seed=seed)
+        if view.fixed:
+            raise ValueError(
+                "view.crop = None, view.flip = False: must be random for Co2L, which contrasts two views of an image: "
+                "set view.crop, for example to [0.2, 1.0], or view.flip"
+            )
+        if not train_backbone:
+            raise ValueError(
+                "train_backbone = False: must be True for Co2L, whose contrast would teach a projection that its head "
+                "does not read; a head on frozen features is ft-seq-frozen"
+            )
+        self.capacity, self.distillation, self.projection_dim = capacity, distillation, projection_dim
+        self.temperature, self.relation_temperature = temperature, relation_temperature
+        self.past_temperature = past_temperature
+        self.head_epochs, self.head_batch_size = head_epochs, head_batch_size
+        self.head_learning_rate = head_learning_rate
+        for name in (*TEMPERATURES, *OF_THE_HEAD, "projection_dim"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be above 0")
+        if not 0 <= distillation < math.inf:
+            raise ValueError(f"distillation = {distillation}: must be 0 or more")
+        self.projection = Projection(backbone.dim, projection_dim, self.generator)
+        self.memory = Memory(capacity, generator=self.generator, policy="balanced")
+        self.past = Snapshot(self, "backbone", "projection")
+
+    def loss(self, batch: Batch) -> Tensor:
+        parts = [batch]
+        if len(self.memory):
+            parts.append(self.memory.sample(len(batch.y)).to(batch.y.device))
+        x = torch.cat([self.inputs(part) for _ in range(2) for part in parts])  # [2N, 3, H, W]
+        y = torch.cat([part.y for part in parts]).repeat(2)
+        new = (torch.arange(len(y) // 2, device=y.device) < len(batch.y)).repeat(2)
+        z = distributed.gather_with_gradient(self.projection(self.backbone.features(x)))
+        y, new = distributed.gather(y), distributed.gather(new)
+        loss = asymmetric_contrast(z, y, new, self.temperature)
+        if self.past:
+            backbone: Any = self.past["backbone"]
+            with torch.no_grad():
+                past = distributed.gather(self.past["projection"](backbone.features(x)))
+            relations = relation_distillation(z, past, self.relation_temperature, self.past_temperature)
+            loss = loss + self.distillation * relations
+        return loss
+
+    def before(self, experience: Experience) -> None:
+        del experience
+        if len(self.memory):
+            self.past.take()
+
+    def after(self, experience: Experience) -> None:
+        rows = [self._featured(self.memory.rows)] if len(self.memory) else []
+        for batch in experience.train.batches(CHUNK):
+            rows.append(self._featured(batch))
+            self.memory.add(pick(batch, distributed.share(len(batch.y))))
+        x, y, ids = (torch.cat(column) for column in zip(*(part[:3] for part in rows), strict=True))
+        self.fit_head(Batch(x, y, ids))
+
+    def fit_head(self, rows: Batch) -> None:
+        """A new head for these features, [n, D], with every class drawn equally often."""
+        self.head = Head(self.head.dim, classes=len(self.head.bias), generator=self.generator).to(self.device)
+        weights = 1 / torch.bincount(rows.y)[rows.y]
+        for stage, epochs in enumerate(_stages(self.head_epochs)):
+            rate = self.head_learning_rate * 0.2**stage
+            descend = Descent(self.head.parameters(), optimiser="sgd", learning_rate=rate, momentum=0.9, clip=None)
+            for _ in range(epochs):
+                drawn = torch.multinomial(weights, len(weights), replacement=True, generator=self.generator)
+                fit(
+                    descend,
+                    pick(rows, drawn),
+                    lambda batch: F.cross_entropy(self.visible(self.head(batch.x)), batch.y),
+                    epochs=1,
+                    batch_size=self.head_batch_size,
+                    generator=self.generator,
+                )
+
+    def objection(self, stream: Stream) -> str | None:
+        if not stream.boundaries:
+            return "co2l needs task boundaries, which this stream does not have"
+        if self.capacity < len(stream.class_names):
+            return f"capacity = {self.capacity}: must be at least one image per class, {len(stream.class_names)}"
+        return super().objection(stream)
+
+    def _featured(self, rows: Batch) -> Batch:
+        """Rows with their plain features in place of images; copies, for the memory's own rows change."""
+        features = FrozenFeatures(self.backbone, self.view).compute(rows.x.to(self.device))
+        return Batch(features.cpu(), rows.y.clone(), rows.ids.clone())
+
+
+class Projection(nn.Module):
+    """h: two linear layers with a ReLU between, to vectors of length 1."""
+
+    def __init__(self, dim: int, projection_dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Linear(dim, dim), nn.Linear(dim, projection_dim)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(dim**-0.5), dim**-0.5, generator=generator)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.normalize(self.out(F.relu(self.hidden(features))), dim=1)
+
+
+def _stages(epochs: int) -> list[int]:
+    """How many epochs the head is fitted at each learning rate."""
+    ends = [0, *(round(share * epochs) for share in DECAY), epochs]
+    return [end - begin for begin, end in pairwise(ends)]
