@@ -6,10 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from promptpool.learners.base import Learner
+from promptpool.learners.ewc import EWC
+from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.learners.l2p import L2P
 from promptpool.learners.nearest_mean import NearestMean
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
+    "ewc": EWC,
+    "ewc-online": OnlineEWC,
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
     "l2p": L2P,
