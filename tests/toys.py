@@ -32,6 +32,12 @@ PLANS = {
     "co2l": replace(PLAN, learning_rate=0.001),
     "ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1),
 }
+    "ewc": {"micro_batch": 32},
+    "ewc-online": {"micro_batch": 32},
+    "l2p-r": {"capacity": 24},
+}
+DESCENT = replace(PLAN, optimiser="sgd", learning_rate=0.1)
+PLANS = {"ewc": DESCENT, "ewc-online": DESCENT, "ft-seq": DESCENT}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:

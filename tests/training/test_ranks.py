@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fisher_worker import CASES, information
 from safetensors.torch import load_file
 
 from promptpool.learners import LEARNERS
@@ -19,12 +20,10 @@ from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two gloo processes started by torchrun leave behind, for every learner."""
-    folder = tmp_path_factory.mktemp("ranks")
+def on_two_ranks(worker: str, result: Path) -> None:
+    """Let two gloo processes started by torchrun do this; they leave the result at the path they are given."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launch, str(TESTS / "training/rank_worker.py"), str(folder)]
+    command = [*launch, str(TESTS / "training" / worker), str(result)]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}",
@@ -33,6 +32,13 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two gloo processes started by torchrun leave behind, for every learner."""
+    folder = tmp_path_factory.mktemp("ranks")
+    on_two_ranks("rank_worker.py", folder)
     return folder
 
 
@@ -56,3 +62,11 @@ def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
     for ours, theirs in zip(expected, found, strict=True):
         assert (ours.correct, ours.total, ours.facts) == (theirs.correct, theirs.total, theirs.facts)
         assert ours.loss == (None if theirs.loss is None else pytest.approx(theirs.loss, rel=1e-4))
+
+
+def test_two_ranks_have_the_fisher_information_of_one_process(tmp_path: Path) -> None:
+    on_two_ranks("fisher_worker.py", tmp_path / "found.safetensors")
+    found = load_file(tmp_path / "found.safetensors")
+    for case, (name, values) in CASES.items():
+        for key, value in information(name, values).items():
+            torch.testing.assert_close(found[f"{case}/{key}"], value, rtol=1e-3, atol=1e-7)

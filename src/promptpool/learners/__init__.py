@@ -7,12 +7,16 @@ from functools import partial
 
 from promptpool.learners.base import Learner
 from promptpool.learners.co2l import Co2L
+from promptpool.learners.ewc import EWC
+from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.learners.l2p import L2P
 from promptpool.learners.nearest_mean import NearestMean
 from promptpool.learners.ranpac import RanPAC
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "co2l": Co2L,
+    "ewc": EWC,
+    "ewc-online": OnlineEWC,
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
     "l2p": L2P,

@@ -1,0 +1,79 @@
+"""A quadratic pull towards where parameters have been.
+
+    1/2 sum_t sum_i F_ti (theta_i - theta_ti)^2
+
+A sum of parabolas is a parabola, so any number of anchors is kept as one weight and one centre per parameter, and
+one number for the height of the vertex:
+
+    A (theta - a)^2 + F (theta - b)^2 = (A + F) (theta - c)^2 + A F / (A + F) (a - b)^2,   c = (A a + F b) / (A + F)
+
+Nothing is approximated by this, and nothing is subtracted from a number of its own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Anchor:
+    """Weights and centres by parameter name; none until the first are added.
+
+    A parameter may have grown rows since: those have no weight.
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] = {}
+        self.centres: dict[str, Tensor] = {}
+        self.height = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.weights)
+
+    def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The sum above, with its gradient."""
+        parts = []
+        for name, weight in self.weights.items():
+            parameter = parameters[name]
+            centre = self.centres[name].to(parameter)
+            parts.append((weight.to(parameter) * (parameter[: len(weight)] - centre).square()).sum())
+        return (torch.stack(parts).sum() + self.height) / 2
+
+    @torch.no_grad()
+    def add(self, parameters: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> None:
+        """One more anchor, where the parameters are now."""
+        for name, parameter in parameters.items():
+            new = fisher[name]
+            weight, centre = (
+                with_rows(held[name].to(new), len(new)) if name in held else torch.zeros_like(new)
+                for held in (self.weights, self.centres)
+            )
+            share = new / (weight + new).clamp(min=torch.finfo(new.dtype).tiny)
+            between = weight * share * (centre - parameter).square()
+            self.height += float(between.sum(dtype=torch.float64))
+            self.weights[name] = weight + new
+            self.centres[name] = torch.lerp(centre, parameter, share)
+
+    def move(self, parameters: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> None:
+        """One anchor instead of all there were, where the parameters are now."""
+        self.weights = {name: fisher[name] for name in parameters}
+        self.centres = {name: parameter.detach()[: len(fisher[name])].clone() for name, parameter in parameters.items()}
+        self.height = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights, "centres": self.centres, "height": self.height}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        shapes = [{name: value.shape for name, value in state[part].items()} for part in ("weights", "centres")]
+        if shapes[0] != shapes[1]:
+            raise ValueError("the weights and centres of an anchor do not match")
+        self.weights, self.centres = dict(state["weights"]), dict(state["centres"])
+        self.height = float(state["height"])
+
+
+def with_rows(held: Tensor, rows: int) -> Tensor:
+    """The same with zeros for rows that a parameter has grown since."""
+    return torch.cat([held, held.new_zeros(rows - len(held), *held.shape[1:])]) if len(held) < rows else held

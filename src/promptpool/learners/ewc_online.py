@@ -1,0 +1,115 @@
+"""Online EWC: EWC++ of Chaudhry et al. (Riemannian Walk, ECCV 2018), which needs no task boundary.
+
+    F <- rate * F_batch + (1 - rate) * F                       at every step, their Eq. 6
+    loss = CE(g(f(x)[0]), y) + strength / 2 * sum_i F*_i (theta_i - theta*_i)^2
+
+F_batch is the diagonal of the Fisher information over the batch, example by example (`fisher.py`), at the parameters
+that the batch's loss is taken at; F begins as that of the first batch. F* and theta* are the F and theta of the last
+refresh, and there is one pair of them: each refresh replaces it. When it is refreshed:
+
+- where the stream has boundaries, when an experience ends, as in the paper;
+- where it has none, after every `refresh` steps, counted from the start of the stream.
+
+Until the first refresh there is no penalty. Rows that a head grows later have no Fisher information yet and are free.
+
+Deviations: theirs mixes with 0.9 once in 50 steps (for CIFAR-100), over the mean of those steps; ours mixes at every
+step, by default with 0.045, which after 50 steps leaves as much of what was there before (0.955^50 = 0.1) and saves a
+tensor of the model's size. Their released code squares the gradient of a batch's loss; ours squares each example's.
+The refresh without boundaries is ours, since they always have tasks. F is taken in the plain view.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch, Experience
+from promptpool.data.views import View
+from promptpool.learners.anchor import Anchor, with_rows
+from promptpool.learners.base import Learner
+from promptpool.learners.fisher import check, fisher_diagonal, trained
+from promptpool.memory import pick
+from promptpool.optim import Descent
+
+
+class OnlineEWC(Learner):
+    """Fine-tuning that is held back where a running average of the Fisher information is high.
+
+    `fisher_examples` caps how many examples of a batch are used for the Fisher information (0: all of them),
+    `micro_batch` how many gradients are held at once, each as large as the model.
+    """
+
+    remembers = ("anchor", "running", "steps", "bounded")
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        strength: float = 10.0,
+        rate: float = 0.045,
+        refresh: int = 50,
+        fisher: str = "empirical",
+        fisher_examples: int = 0,
+        micro_batch: int = 4,
+        loss_classes: str = "all",
+        head_start: str = "zeros",
+        train_backbone: bool = True,
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            view,
+            loss_classes=loss_classes,
+            head_start=head_start,
+            train_backbone=train_backbone,
+            seed=seed,
+            frozen=frozen,
+        )
+        check(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
+        if not 0 < rate <= 1:
+            raise ValueError(f"rate = {rate}: must be above 0 and at most 1")
+        if refresh < 1:
+            raise ValueError(f"refresh = {refresh}: must be at least 1")
+        self.strength, self.rate, self.refresh = strength, rate, refresh
+        self.fisher, self.fisher_examples, self.micro_batch = fisher, fisher_examples, micro_batch
+        self.anchor = Anchor()
+        self.running: dict[str, Tensor] = {}  # F
+        self.steps = 0
+        self.bounded = False  # whether the stream tells where experiences begin and end
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss = super().loss(batch)
+        return loss + self.strength * self.anchor(trained(self)) if self.anchor else loss
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        self.observe(batch)
+        loss = descend(self.loss(batch))
+        self.steps += 1
+        if not self.bounded and self.steps % self.refresh == 0:
+            self.anchor.move(trained(self), self.running)
+        return loss
+
+    def observe(self, batch: Batch) -> None:
+        """Mix the batch's Fisher information into the running average."""
+        draws = distributed.uniform(len(batch.y), 1, self.generator)[:, 0] if self.fisher == "sampled" else None
+        if self.fisher_examples:
+            ahead = distributed.joined(len(batch.y)).start  # examples of the joined batch that come before ours
+            batch = pick(batch, slice(0, max(self.fisher_examples - ahead, 0)))
+        new = fisher_diagonal(self, [batch], micro_batch=self.micro_batch, draws=draws)
+        for name, value in new.items():
+            if name in self.running:
+                old = with_rows(self.running[name].to(value), len(value))
+                value.mul_(self.rate).add_(old, alpha=1 - self.rate)
+            self.running[name] = value
+
+    def before(self, experience: Experience) -> None:
+        del experience
+        self.bounded = True
+
+    def after(self, experience: Experience) -> None:
+        del experience
+        self.anchor.move(trained(self), self.running)

@@ -1,0 +1,99 @@
+"""The diagonal of the Fisher information, example by example.
+
+    F_i = mean over the examples n of (d log p(y_n | x_n) / d theta_i)^2
+
+p is the softmax that the learner's loss sees. y_n is the example's own label (`empirical`, as the continual learning
+literature has it) or one drawn from p (`sampled`: its mean over draws is the Fisher information itself). The square is
+of one example's gradient at a time; the square of a batch's mean gradient is something else, and smaller.
+
+Examples are taken in the plain view and with the statistics that batch normalisation has stored, so that the
+gradient of one does not depend on the others of its batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from promptpool import distributed
+from promptpool.data.stream import Batch
+from promptpool.learners.base import Learner
+from promptpool.memory import pick
+
+FISHERS = ("empirical", "sampled")
+
+
+class Scores(nn.Module):
+    """The part of a learner that is trained, as a function of what it reads: model inputs, or frozen features."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        self.backbone = learner.backbone if learner.train_backbone else None
+        self.head = learner.head
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = x if self.backbone is None else self.backbone.features(x)
+        return self.head(features)  # type: ignore[no-any-return]
+
+
+def trained(learner: Learner) -> dict[str, nn.Parameter]:
+    """The parameters that learn, by name."""
+    return dict(Scores(learner).named_parameters())
+
+
+def fisher_diagonal(
+    learner: Learner, batches: Iterable[Batch], *, micro_batch: int, draws: Tensor | None = None
+) -> dict[str, Tensor]:
+    """F over this rank's `batches` and those of all others, for each trained parameter.
+
+    Gradients of `micro_batch` examples are held at once, each as large as all that is trained. With `draws`, one
+    number in [0, 1) for each example of this rank, labels are drawn from the model instead of read.
+    """
+    before, count = learner.training, 0
+    learner.eval()
+    model = Scores(learner)
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+
+    def surprise(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        logits = functional_call(model, parameters, (x[None],))
+        return F.cross_entropy(learner.visible(logits), y[None])  # -log p(y | x)
+
+    each = vmap(grad(surprise), in_dims=(None, 0, 0))
+    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no fused attention
+        for batch in batches:
+            for begin in range(0, len(batch.y), micro_batch):
+                part = pick(batch, slice(begin, begin + micro_batch)).to(learner.device)
+                x = learner.inputs(part) if learner.train_backbone else learner.features(part)
+                y = part.y if draws is None else _drawn(learner, model, x, draws[count : count + len(x)])
+                for name, gradients in each(parameters, x, y).items():
+                    sums[name] += gradients.square().sum(dim=0)
+                count += len(x)
+    learner.train(before)
+    everyone = int(distributed.total(torch.tensor(count)))
+    return {name: distributed.total(summed).div_(everyone) for name, summed in sums.items()}
+
+
+@torch.no_grad()
+def _drawn(learner: Learner, model: Scores, x: Tensor, draws: Tensor) -> Tensor:
+    """A label for each input from the model's own distribution: [B]."""
+    shares = learner.visible(model(x)).double().softmax(dim=1).cumsum(dim=1)
+    return (shares <= draws.to(shares)[:, None] * shares[:, -1:]).sum(dim=1)
+
+
+def check(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:
+    """Refuse values of the keywords that both versions of EWC have."""
+    if not 0 <= strength < math.inf:
+        raise ValueError(f"strength = {strength}: must be 0 or more")
+    if fisher not in FISHERS:
+        raise ValueError(f"fisher = {fisher!r}: must be one of {', '.join(FISHERS)}")
+    if fisher_examples < 0:
+        raise ValueError(f"fisher_examples = {fisher_examples}: must be 0 (all) or the number of examples to use")
+    if micro_batch < 1:
+        raise ValueError(f"micro_batch = {micro_batch}: must be at least 1")
