@@ -23,7 +23,7 @@ PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, tas
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
 VALUES: dict[str, dict[str, Any]] = {"l2p-r": {"capacity": 24}}
-PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
+PLANS = {name: replace(PLAN, optimiser="sgd", learning_rate=0.1) for name in ("ft-seq", "lwf")}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
