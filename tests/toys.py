@@ -22,7 +22,7 @@ RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
-VALUES: dict[str, dict[str, Any]] = {"l2p-r": {"capacity": 24}}
+VALUES: dict[str, dict[str, Any]] = {"bic": {"capacity": 24, "held_out": 0.25}, "l2p-r": {"capacity": 24}}
 PLANS = {name: replace(PLAN, optimiser="sgd", learning_rate=0.1) for name in ("ft-seq", "lwf")}
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from promptpool.learners.base import Learner
+from promptpool.learners.bic import BiC
 from promptpool.learners.l2p import L2P
 from promptpool.learners.lwf import LwF
 from promptpool.learners.nearest_mean import NearestMean
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
+    "bic": BiC,
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
     "l2p": L2P,
