@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from promptpool.data.stream import Batch
-from promptpool.memory import Memory, join, pick
+from promptpool.data.stream import Batch, Examples
+from promptpool.memory import CHUNK, Memory, join, pick, turns
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -231,3 +231,20 @@ def test_join_and_pick_keep_rows_together() -> None:
     assert chosen.y.tolist() == [4, 0, 4]
     assert chosen.extra["logits"][:, 0].tolist() == [4, 0, 4]
     assert join(first, second._replace(extra={})).extra == {}
+
+
+def test_all_examples_are_offered_once() -> None:
+    count = 2 * CHUNK + 3
+    x, y, ids = rows([number % 3 for number in range(count)])[:3]
+    memory = Memory(count, generator=generator())
+    memory.add_all(Examples(x, torch.arange(count), y, ids))
+    assert sorted(kept(memory).ids.tolist()) == list(range(count))
+    some = Memory(7, generator=generator())
+    some.add_all(Examples(x, torch.arange(5), y[:5], ids[:5]))
+    some.add_all(Examples(x, torch.arange(0), y[:0], ids[:0]))
+    assert sorted(kept(some).ids.tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_turns_count_the_earlier_ones_of_a_class() -> None:
+    assert turns(torch.tensor([4, 1, 4, 4, 1, 0])).tolist() == [0, 0, 1, 2, 1, 0]
+    assert turns(torch.tensor([], dtype=torch.long)).tolist() == []

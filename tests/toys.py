@@ -38,6 +38,8 @@ PLANS = {
 }
 DESCENT = replace(PLAN, optimiser="sgd", learning_rate=0.1)
 PLANS = {"ewc": DESCENT, "ewc-online": DESCENT, "ft-seq": DESCENT}
+VALUES: dict[str, dict[str, Any]] = {"bic": {"capacity": 24, "held_out": 0.25}, "l2p-r": {"capacity": 24}}
+PLANS = {name: replace(PLAN, optimiser="sgd", learning_rate=0.1) for name in ("ft-seq", "lwf")}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -42,3 +43,12 @@ def relation_distillation(z: Tensor, past: Tensor, temperature: float, past_temp
     now = (z @ z.T / temperature)[others].view(len(z), -1).log_softmax(dim=1)  # [n, n - 1]
     then = (past @ past.T / past_temperature)[others].view(len(z), -1).softmax(dim=1)
     return -(then * now).sum(dim=1).mean()
+
+
+def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """-sum_i p'_i log q'_i for each row: [B].
+
+    p'_i = p_i^(1/T) / sum_j p_j^(1/T) of the teacher's softmax p, which is the softmax of its logits over T; q' of
+    the student's alike (Li and Hoiem, 2017, Eqs. 2 to 4; Wu et al., 2019, Eq. 1). There is no factor T^2.
+    """
+    return F.cross_entropy(logits / temperature, (teacher / temperature).softmax(dim=-1), reduction="none")

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.data.stream import Batch
+from promptpool.data.stream import Batch, Examples
 
 POLICIES = ("reservoir", "balanced")
+CHUNK = 256  # examples that are read at once
 
 
 class Memory:
@@ -63,6 +64,11 @@ class Memory:
         self.lots = torch.cat([self.lots, self.lots.new_empty(len(kept) - held)])
         self.lots[places] = lots[new]
 
+    def add_all(self, examples: Examples) -> None:
+        """Offer all of these, which every rank has."""
+        for index in torch.arange(len(examples)).split(CHUNK):
+            self.add(examples.batch(index[distributed.share(len(index))]))
+
     def sample(self, count: int) -> Batch:
         """`count` rows at random, none again before each had its turn."""
         rows = self.rows
@@ -76,7 +82,7 @@ class Memory:
         """The rows to keep, in order."""
         order = lots.argsort(stable=True)
         if self.policy == "balanced":
-            order = order[_turn(y[order]).argsort(stable=True)]
+            order = order[turns(y[order]).argsort(stable=True)]
         return order[: self.capacity].sort().values
 
     def state_dict(self) -> dict[str, Any]:
@@ -110,6 +116,16 @@ def pick(batch: Batch, index: Tensor | slice) -> Batch:
     return Batch(batch.x[index], batch.y[index], batch.ids[index], fresh=False, extra=extra)
 
 
+def turns(y: Tensor) -> Tensor:
+    """How many earlier entries have the same label: [n]."""
+    order = y.argsort(stable=True)
+    ordered = y[order]
+    first = torch.searchsorted(ordered, ordered)
+    turn = torch.empty_like(order)
+    turn[order] = torch.arange(len(y)) - first
+    return turn
+
+
 def _columns(batch: Batch) -> list[Tensor]:
     return [batch.x, batch.y, batch.ids, *(batch.extra[name] for name in sorted(batch.extra))]
 
@@ -126,13 +142,3 @@ def _check_fit(room: Batch, offered: Batch) -> None:
         raise ValueError(f"inputs of {[*offered.x.shape[1:]]} do not fit a memory of {[*room.x.shape[1:]]}")
     if room.extra.keys() != offered.extra.keys():
         raise ValueError(f"a memory that keeps {sorted(room.extra)} was offered {sorted(offered.extra)}")
-
-
-def _turn(y: Tensor) -> Tensor:
-    """How many earlier entries have the same label: [n]."""
-    order = y.argsort(stable=True)
-    ordered = y[order]
-    first = torch.searchsorted(ordered, ordered)
-    turn = torch.empty_like(order)
-    turn[order] = torch.arange(len(y)) - first
-    return turn

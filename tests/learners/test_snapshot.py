@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.snapshot import Snapshot
-from toys import VIEW, toy_backbone
+from promptpool.learners.snapshot import Snapshot, taught
+from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_examples
 
 
-def learner(train_backbone: bool = True) -> Learner:
-    made = Learner(toy_backbone(), VIEW, train_backbone=train_backbone, head_start="truncated-normal")
+def learner(train_backbone: bool = True, view: View = VIEW) -> Learner:
+    made = Learner(toy_backbone(), view, train_backbone=train_backbone, head_start="truncated-normal")
     made.meet([0, 1])
     return made
 
@@ -65,3 +67,19 @@ def test_a_snapshot_comes_back_from_its_state_with_the_rows_it_had() -> None:
             assert torch.equal(again[name].state_dict()[key], value)
     again.load_state_dict({})
     assert not again
+
+
+@pytest.mark.parametrize("train_backbone", [True, False])
+def test_learner_and_teacher_see_one_view(train_backbone: bool) -> None:
+    pupil = learner(train_backbone, RANDOM_VIEW)
+    snapshot = Snapshot(pupil, "backbone", "head")
+    snapshot.take()
+    some = toy_examples(3, 1)
+    state = pupil.train().generator.get_state()
+    own, theirs = taught(pupil, snapshot, some.batch(slice(0, 10)), some.batch(slice(10, 18)))
+    assert own.requires_grad == train_backbone
+    assert not theirs.requires_grad
+    torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-5)  # they are the same model still
+    pupil.generator.set_state(state)
+    views = [pupil.inputs(some.batch(rows)) for rows in (slice(0, 10), slice(10, 18))]
+    torch.testing.assert_close(own, pupil.backbone.features(torch.cat(views)), rtol=1e-4, atol=1e-5)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from promptpool.learners.base import Learner
+from promptpool.learners.bic import BiC
 from promptpool.learners.co2l import Co2L
 from promptpool.learners.ewc import EWC
 from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.learners.l2p import L2P
+from promptpool.learners.lwf import LwF
 from promptpool.learners.nearest_mean import NearestMean
 from promptpool.learners.ranpac import RanPAC
 
@@ -17,10 +19,12 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "co2l": Co2L,
     "ewc": EWC,
     "ewc-online": OnlineEWC,
+    "bic": BiC,
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
     "l2p": L2P,
     "l2p-r": partial(L2P, capacity=1000),
+    "lwf": LwF,
     "masked-linear": partial(Learner, train_backbone=False, loss_classes="current"),
     "nearest-mean": NearestMean,
     "ranpac": RanPAC,

@@ -1,4 +1,4 @@
-"""A fit on rows that a learner holds, beside the stream: of GDumb's model, BiC's bias, Co2L's head."""
+"""A fit on rows that a learner holds, beside the stream: of GDumb's model, Co2L's head."""
 
 from __future__ import annotations
 

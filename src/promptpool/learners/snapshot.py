@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import cast
 
+import torch
 from torch import Tensor, nn
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.data.stream import Batch
+from promptpool.learners.base import Learner
 
 
 class Snapshot:
@@ -47,3 +53,14 @@ class Snapshot:
 
     def _shared(self, name: str) -> bool:
         return self._parts[name] is self._learner.get_submodule(name)
+
+
+def taught(learner: Learner, teacher: Snapshot, *batches: Batch) -> tuple[Tensor, Tensor]:
+    """f(x)[0] of these batches by a learner and by its teacher, who see one view: [B, D] each."""
+    if not learner.train_backbone:
+        features = torch.cat([learner.features(batch) for batch in batches])
+        return features, features
+    x = torch.cat([learner.inputs(batch) for batch in batches])
+    with torch.no_grad():
+        theirs = cast("FeatureExtractor", teacher["backbone"]).features(x)
+    return learner.backbone.features(x), theirs

@@ -1,0 +1,87 @@
+"""Learning without Forgetting (Li and Hoiem, 2017).
+
+    L_new = CE(g(f(x)[0]), y)  over the classes of the new task            Eq. 1
+    L_old = -sum_i p'_i log q'_i  over the old classes                     Eqs. 2 and 3
+    p'_i = p_i^(1/T) / sum_j p_j^(1/T), and q' alike                       Eq. 4
+    loss = distill * L_old + L_new                                         mean over the batch
+
+p are the probabilities that the model from before the task (the teacher) gives to the view of x that the
+student sees, q the student's. L_old is not multiplied by T^2: the paper does not. It says nothing of how high old
+scores are beside new ones, so with `loss_classes="seen"` the new images push all of them down and nothing resists.
+
+Deviations: all old classes share one softmax, where the paper has one per old task: the scores of different tasks
+must be comparable when no task is given at test. There is no warm-up of the new rows of the head alone, and the
+teacher answers each view as it comes, where the paper records its answers once. Weight decay is the plan's.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch, Experience, Stream
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.learners.snapshot import Snapshot, taught
+from promptpool.losses import distillation
+
+
+class LwF(Learner):
+    """Distillation from the model before the task, on the new images alone.
+
+    `distill` is the paper's lambda_o and `temperature` its T. `loss_classes` are the classes of L_new.
+    """
+
+    remembers = ("teacher", "old")
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        distill: float = 1.0,
+        temperature: float = 2.0,
+        loss_classes: str = "current",
+        head_start: str = "zeros",
+        train_backbone: bool = True,
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            view,
+            loss_classes=loss_classes,
+            head_start=head_start,
+            train_backbone=train_backbone,
+            seed=seed,
+            frozen=frozen,
+        )
+        if not 0 <= distill < math.inf:
+            raise ValueError(f"distill = {distill}: must be 0 or more")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature = {temperature}: must be above 0")
+        self.distill, self.temperature = distill, temperature
+        self.teacher = Snapshot(self, "backbone", "head")
+        self.old: tuple[int, ...] = ()  # the classes that the teacher knows
+
+    def loss(self, batch: Batch) -> Tensor:
+        if not self.teacher:
+            return super().loss(batch)
+        own, theirs = taught(self, self.teacher, batch)
+        logits, answers, old = self.head(own), self.teacher["head"](theirs), list(self.old)
+        kept = distillation(logits[:, old], answers[:, old], self.temperature).mean()
+        return F.cross_entropy(self.visible(logits), batch.y) + self.distill * kept
+
+    def after(self, experience: Experience) -> None:
+        del experience
+        self.teacher.take()
+        self.old = self.seen
+
+    def objection(self, stream: Stream) -> str | None:
+        if not stream.boundaries:
+            return "lwf needs task boundaries, which this stream does not have: its teacher is the model before a task"
+        return super().objection(stream)
