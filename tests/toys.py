@@ -23,23 +23,22 @@ PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, tas
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
 VALUES: dict[str, dict[str, Any]] = {
+    "bic": {"capacity": 24, "held_out": 0.25},
     "co2l": {"capacity": 24, "projection_dim": 16, "head_epochs": 20, "head_batch_size": 16},
+    "ewc": {"micro_batch": 32},
+    "ewc-online": {"micro_batch": 32},
     "l2p-r": {"capacity": 24},
     "ranpac": {"projections": 100},
 }
 VIEWS = {"co2l": RANDOM_VIEW}
+DESCENT = replace(PLAN, optimiser="sgd", learning_rate=0.1)
 PLANS = {
     "co2l": replace(PLAN, learning_rate=0.001),
-    "ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1),
+    "ewc": DESCENT,
+    "ewc-online": DESCENT,
+    "ft-seq": DESCENT,
+    "lwf": DESCENT,
 }
-    "ewc": {"micro_batch": 32},
-    "ewc-online": {"micro_batch": 32},
-    "l2p-r": {"capacity": 24},
-}
-DESCENT = replace(PLAN, optimiser="sgd", learning_rate=0.1)
-PLANS = {"ewc": DESCENT, "ewc-online": DESCENT, "ft-seq": DESCENT}
-VALUES: dict[str, dict[str, Any]] = {"bic": {"capacity": 24, "held_out": 0.25}, "l2p-r": {"capacity": 24}}
-PLANS = {name: replace(PLAN, optimiser="sgd", learning_rate=0.1) for name in ("ft-seq", "lwf")}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
