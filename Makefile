@@ -1,9 +1,10 @@
 # demo, test, check and bench set up what they need in .venv, and are quick when it is already there.
 PYTHON ?= python3
 BIN := .venv/bin
+export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test browser-test real-test check bench format clean
+.PHONY: demo test browser-test real-test real-tables check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -20,6 +21,15 @@ browser-test: $(READY)
 real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
+
+real-tables: $(READY)
+	@[ -e "$(WEIGHTS)" ] || { echo "real-tables needs a small ViT: make real-tables WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
+	for set in cifar100 5-datasets; do \
+	  for method in nearest-mean masked-linear ft-seq-frozen "ft-seq-frozen scenario.joint=true" l2p one-prompt l2p-r ft-seq upper-bound; do \
+	    $(BIN)/promptpool run $$set-small-$$method backbone.name=$(WEIGHTS) --runs runs/real || exit 1; \
+	  done; \
+	  $(BIN)/promptpool report runs/real/$$set-small-* --out report/$$set || exit 1; \
+	done
 
 check: $(READY)
 	$(BIN)/ruff check .
