@@ -22,8 +22,13 @@ RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
-VALUES: dict[str, dict[str, Any]] = {"l2p-r": {"capacity": 24}}
-PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
+VALUES: dict[str, dict[str, Any]] = {
+    "der++": {"capacity": 24},
+    "er": {"capacity": 24},
+    "gdumb": {"capacity": 24, "epochs": 8, "batch_size": 8, "highest_rate": 0.02},
+    "l2p-r": {"capacity": 24},
+}
+PLANS = {name: replace(PLAN, optimiser="sgd", learning_rate=0.1) for name in ("der++", "er", "ft-seq")}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
