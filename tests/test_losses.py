@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from promptpool.losses import asymmetric_contrast, only, relation_distillation
+from promptpool.losses import asymmetric_contrast, logit_distance, only, relation_distillation
 
 CHOICES = [[0], [2, 5], [5, 2], [0, 1, 2, 3, 4, 5, 6]]
 
@@ -162,3 +162,18 @@ def test_contrast_and_relations_do_not_depend_on_the_order_of_rows() -> None:
     torch.testing.assert_close(
         relation_distillation(z, past, 0.2, 0.01), relation_distillation(z[order], past[order], 0.2, 0.01)
     )
+
+
+def test_logits_are_compared_on_the_classes_that_were_there() -> None:
+    logits, then = random_logits().requires_grad_(), random_logits().flip(0)
+    then[0, 2:], then[2, [0, 6]] = -torch.inf, -torch.inf
+    rows = []
+    for now, before in zip(logits, then.tolist(), strict=True):
+        gaps = [(z - z_then) ** 2 for z, z_then in zip(now, before, strict=True) if z_then != float("-inf")]
+        rows.append(torch.stack(gaps).sum() / len(gaps))
+    expected = torch.stack(rows).sum() / len(rows)
+    found = logit_distance(logits, then)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, logits)[0], torch.autograd.grad(expected, logits)[0])
+    everything = random_logits().flip(0)
+    torch.testing.assert_close(logit_distance(logits, everything), F.mse_loss(logits, everything))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from promptpool.data.stream import Batch, Examples
-from promptpool.memory import CHUNK, Memory, join, pick, turns
+from promptpool.memory import CHUNK, Memory, greedy, join, pick, turns
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -66,7 +66,7 @@ def test_a_reservoir_does_not_look_at_classes() -> None:
     assert sum(ones) / 300 == pytest.approx(8 * 10 / 40, abs=0.35)
 
 
-@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+@pytest.mark.parametrize("policy", ["reservoir", "balanced", "greedy"])
 def test_capacity_is_filled_and_never_exceeded(policy: str) -> None:
     memory = Memory(10, generator=generator(), policy=policy)
     assert len(memory) == 0
@@ -76,7 +76,7 @@ def test_capacity_is_filled_and_never_exceeded(policy: str) -> None:
         assert len(set(kept(memory).ids.tolist())) == len(memory)
 
 
-@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+@pytest.mark.parametrize("policy", ["reservoir", "balanced", "greedy"])
 def test_rows_are_the_bytes_that_were_added_with_their_extra(policy: str) -> None:
     labels = [number * 7 % 5 for number in range(300)]
     memory = filled(60, labels, step=11, policy=policy)
@@ -166,7 +166,7 @@ def test_the_size_of_batches_does_not_matter() -> None:
     assert torch.equal(first.sort().values, second.sort().values)
 
 
-@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+@pytest.mark.parametrize("policy", ["reservoir", "balanced", "greedy"])
 @pytest.mark.parametrize("before", [0, 40])
 def test_a_restored_memory_goes_on_as_the_first_would(policy: str, before: int) -> None:
     first = filled(9, [number % 3 for number in range(before)], step=7, policy=policy)
@@ -248,3 +248,66 @@ def test_all_examples_are_offered_once() -> None:
 def test_turns_count_the_earlier_ones_of_a_class() -> None:
     assert turns(torch.tensor([4, 1, 4, 4, 1, 0])).tolist() == [0, 0, 1, 2, 1, 0]
     assert turns(torch.tensor([], dtype=torch.long)).tolist() == []
+
+
+def slow_greedy(held: list[int], offered: list[int], lots: list[float], capacity: int) -> list[int]:
+    """Algorithm 1 of Prabhu et al. (2020), with the count of each class taken anew for each example."""
+    labels, kept = [*held, *offered], list(range(len(held)))
+    for row, lot in enumerate(lots, start=len(held)):
+        count = Counter(labels[place] for place in kept)
+        if labels[row] in count and count[labels[row]] >= capacity / len(count):
+            continue
+        if sum(count.values()) >= capacity:
+            most = max(count.values())
+            largest = min(label for label in count if count[label] == most)
+            own = [place for place in kept if labels[place] == largest]
+            kept.remove(own[int(lot * len(own))])
+        kept.append(row)
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_greedy_is_algorithm_1(seed: int) -> None:
+    numbers = generator(seed)
+    capacity, classes = 4 + seed, 1 + seed % 5
+    held: list[int] = []
+    for _ in range(4):
+        offered = torch.randint(0, classes, (9,), generator=numbers).tolist()
+        lots = torch.rand(9, generator=numbers, dtype=torch.float64)
+        found = greedy(torch.tensor([*held, *offered], dtype=torch.long), lots, capacity).tolist()
+        assert found == slow_greedy(held, offered, lots.tolist(), capacity)
+        held = [[*held, *offered][row] for row in found]
+    assert len(held) <= capacity
+
+
+def test_greedy_takes_what_comes_first_and_makes_room_for_new_classes() -> None:
+    memory = filled(12, [0] * 20, step=7, policy="greedy")
+    assert sorted(kept(memory).ids.tolist()) == list(range(12))
+    memory.add(rows([1] * 20, 20))
+    assert Counter(kept(memory).y.tolist()) == {0: 6, 1: 6}
+    memory.add(rows([2] * 20, 40))
+    assert Counter(kept(memory).y.tolist()) == {0: 4, 1: 4, 2: 4}
+    memory.add(rows([0, 1, 2] * 5, 60))
+    assert max(kept(memory).ids.tolist()) < 60  # every class has its share
+
+
+def test_who_leaves_a_greedy_memory_is_left_to_chance() -> None:
+    left = Counter[int]()
+    for seed in range(300):
+        memory = filled(6, [0] * 6 + [1], step=7, seed=seed, policy="greedy")
+        left.update(set(range(6)) - set(kept(memory).ids.tolist()))
+    assert_uniform([left[row] for row in range(6)], 300, 1 / 6)
+
+
+def test_an_extra_can_be_widened() -> None:
+    memory = Memory(5, generator=generator())
+    memory.widen("logits", 4, -1.0)  # nothing there yet
+    memory.add(rows([0, 1]))
+    memory.widen("logits", 1, -1.0)  # never narrower
+    memory.widen("logits", 4, -1.0)
+    assert kept(memory).extra["logits"].tolist() == [[0, 0, -1, -1], [1, 1, -1, -1]]
+    memory.add(rows([2], 2)._replace(extra={"logits": torch.full((1, 4), 9.0)}))
+    assert kept(memory).extra["logits"].tolist()[2] == [9] * 4
+    again = Memory(5, generator=generator())
+    again.load_state_dict(memory.state_dict())
+    assert torch.equal(kept(again).extra["logits"], kept(memory).extra["logits"])

@@ -193,6 +193,19 @@ def test_a_restored_descent_goes_on_as_the_first_would(optimiser: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_steps_can_go_on_at_another_learning_rate() -> None:
+    parameters = trained()
+    descend = Descent(parameters, optimiser="sgd", learning_rate=0.01, momentum=0.9, clip=None)
+    value, velocity = parameters[0].tolist(), [0.0] * 3
+    for rate in (0.01, 0.03):
+        descend.go_at(rate)
+        descend(loss_of(parameters))
+        velocity = [0.9 * v + 2 * p for v, p in zip(velocity, value, strict=True)]
+        value = [p - rate * v for p, v in zip(value, velocity, strict=True)]
+    assert parameters[0].tolist() == pytest.approx(value)
+    Descent([]).go_at(0.1)
+
+
 def test_an_unknown_optimiser_raises() -> None:
     with pytest.raises(ValueError, match=r"^optimiser = 'lion'"):
         Descent(trained(), optimiser="lion")

@@ -25,8 +25,11 @@ SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 VALUES: dict[str, dict[str, Any]] = {
     "bic": {"capacity": 24, "held_out": 0.25},
     "co2l": {"capacity": 24, "projection_dim": 16, "head_epochs": 20, "head_batch_size": 16},
+    "der++": {"capacity": 24},
+    "er": {"capacity": 24},
     "ewc": {"micro_batch": 32},
     "ewc-online": {"micro_batch": 32},
+    "gdumb": {"capacity": 24, "epochs": 8, "batch_size": 8, "highest_rate": 0.02},
     "l2p-r": {"capacity": 24},
     "ranpac": {"projections": 100},
 }
@@ -34,6 +37,8 @@ VIEWS = {"co2l": RANDOM_VIEW}
 DESCENT = replace(PLAN, optimiser="sgd", learning_rate=0.1)
 PLANS = {
     "co2l": replace(PLAN, learning_rate=0.001),
+    "der++": DESCENT,
+    "er": DESCENT,
     "ewc": DESCENT,
     "ewc-online": DESCENT,
     "ft-seq": DESCENT,

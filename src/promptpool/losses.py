@@ -52,3 +52,10 @@ def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     the student's alike (Li and Hoiem, 2017, Eqs. 2 to 4; Wu et al., 2019, Eq. 1). There is no factor T^2.
     """
     return F.cross_entropy(logits / temperature, (teacher / temperature).softmax(dim=-1), reduction="none")
+
+
+def logit_distance(logits: Tensor, then: Tensor) -> Tensor:
+    """The mean over examples of mean_c (logits_c - then_c)^2 over the classes c whose logit `then` is finite."""
+    known = then.isfinite()
+    gap = (logits - torch.where(known, then, 0.0)) * known
+    return (gap.square().sum(dim=1) / known.sum(dim=1)).mean()

@@ -2,7 +2,8 @@
 
 Every example draws one number when it arrives, and the memory keeps the lowest: over all examples (a reservoir:
 each example seen so far is equally likely to be there), or in turn over the classes (balanced: no class has two
-rows more than another that had as many to give). Both are one sort per batch, without a loop over examples.
+rows more than another that had as many to give). Both are one sort per batch, without a loop over examples. The
+greedy policy is GDumb's Algorithm 1, one example after the other, whose number then says who leaves for it.
 Under several ranks each holds the whole memory, so any number of ranks replays what one process would.
 """
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool import distributed
 from promptpool.data.stream import Batch, Examples
 
-POLICIES = ("reservoir", "balanced")
+POLICIES = ("reservoir", "balanced", "greedy")
 CHUNK = 256  # examples that are read at once
 
 
@@ -54,7 +56,11 @@ class Memory:
             self._rows = _room(offered, self.capacity)
         _check_fit(self._rows, offered)
         lots, held = torch.rand(len(offered.y), generator=self.generator, dtype=torch.float64), len(self)
-        kept = self._lowest(torch.cat([self.lots, lots]), torch.cat([self._rows.y[:held], offered.y]))
+        labels = torch.cat([self._rows.y[:held], offered.y])
+        if self.policy == "greedy":
+            kept = greedy(labels, lots, self.capacity)
+        else:
+            kept = self._lowest(torch.cat([self.lots, lots]), labels)
         stays = torch.zeros(held, dtype=torch.bool)
         stays[kept[kept < held]] = True
         new = kept[kept >= held] - held
@@ -78,6 +84,13 @@ class Memory:
         order = torch.cat([torch.randperm(len(self), generator=self.generator) for _ in range(rounds)])
         return pick(rows, order[place])
 
+    def widen(self, name: str, columns: int, filler: float) -> None:
+        """Give the extra of this name at least so many columns; rows that it has hold `filler` in new ones."""
+        if self._rows is None or (added := columns - self._rows.extra[name].shape[1]) <= 0:
+            return
+        wider = F.pad(self._rows.extra[name], (0, added), value=filler)
+        self._rows = self._rows._replace(extra={**self._rows.extra, name: wider})
+
     def _lowest(self, lots: Tensor, y: Tensor) -> Tensor:
         """The rows to keep, in order."""
         order = lots.argsort(stable=True)
@@ -99,6 +112,32 @@ class Memory:
         self._rows = _room(rows, self.capacity)
         for room, column in zip(_columns(self._rows), _columns(rows), strict=True):
             room[: len(self)] = column
+
+
+def greedy(y: Tensor, lots: Tensor, capacity: int) -> Tensor:
+    """The rows to keep, in order, when the last `len(lots)` of these labels arrive one by one.
+
+    The greedy balancing sampler (Prabhu et al., 2020, Algorithm 1): an example is taken if its class is new or has
+    fewer rows than capacity / classes. In a full memory a row of the largest class (of equal ones the first) leaves
+    for it; the newcomer's lot in [0, 1) says which.
+    """
+    held = len(y) - len(lots)
+    members: dict[int, list[int]] = {}
+    for row, label in enumerate(y[:held].tolist()):
+        members.setdefault(label, []).append(row)
+    count = held
+    for row, (label, lot) in enumerate(zip(y[held:].tolist(), lots.tolist(), strict=True), start=held):
+        if label in members and len(members[label]) >= capacity / len(members):
+            continue
+        if count == capacity:
+            largest = max(sorted(members), key=lambda known: len(members[known]))
+            members[largest].pop(int(lot * len(members[largest])))
+            if not members[largest]:
+                del members[largest]
+            count -= 1
+        members.setdefault(label, []).append(row)
+        count += 1
+    return torch.tensor(sorted(row for rows in members.values() for row in rows), dtype=torch.long)
 
 
 def join(first: Batch, second: Batch) -> Batch:

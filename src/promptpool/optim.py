@@ -75,6 +75,12 @@ class Descent:
             parameter.grad = None
         return loss.detach()
 
+    def go_at(self, learning_rate: float) -> None:
+        """Take the next steps at another learning rate."""
+        if self.optimiser is not None:
+            for group in self.optimiser.param_groups:
+                group["lr"] = learning_rate
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self.optimiser is None else self.optimiser.state_dict()
 

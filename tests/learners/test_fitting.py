@@ -45,3 +45,12 @@ def test_one_generator_gives_one_fit() -> None:
         fit(Descent([weight]), rows(7), loss, epochs=1, batch_size=3, generator=torch.Generator().manual_seed(5))
         orders.append(order)
     assert orders[0] == orders[1]
+
+
+def test_each_epoch_has_its_own_rate() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    descend = Descent([weight], optimiser="sgd", learning_rate=7.0, clip=None)
+    generator = torch.Generator().manual_seed(0)
+    rates = [0.5, 0.25, 0.125]
+    fit(descend, rows(4), lambda _: weight.sum(), epochs=3, batch_size=2, generator=generator, rate=rates.__getitem__)
+    assert weight.item() == -2 * sum(rates)

@@ -8,20 +8,26 @@ from functools import partial
 from promptpool.learners.base import Learner
 from promptpool.learners.bic import BiC
 from promptpool.learners.co2l import Co2L
+from promptpool.learners.der import DER
+from promptpool.learners.er import ER
 from promptpool.learners.ewc import EWC
 from promptpool.learners.ewc_online import OnlineEWC
+from promptpool.learners.gdumb import GDumb
 from promptpool.learners.l2p import L2P
 from promptpool.learners.lwf import LwF
 from promptpool.learners.nearest_mean import NearestMean
 from promptpool.learners.ranpac import RanPAC
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
+    "bic": BiC,
     "co2l": Co2L,
+    "der++": DER,
+    "er": ER,
     "ewc": EWC,
     "ewc-online": OnlineEWC,
-    "bic": BiC,
     "ft-seq": Learner,
     "ft-seq-frozen": partial(Learner, train_backbone=False),
+    "gdumb": GDumb,
     "l2p": L2P,
     "l2p-r": partial(L2P, capacity=1000),
     "lwf": LwF,

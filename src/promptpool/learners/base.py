@@ -154,14 +154,12 @@ class Learner(nn.Module):
         """What the backbone reads: the training view in training, the plain one otherwise."""
         return self.view(batch.x, self.generator) if self.training else self.view.plain(batch.x)
 
-    def features(self, batch: Batch) -> Tensor:
-        """f(x)[0], read instead of computed where nothing can have changed it: [B, D]."""
-        if self.train_backbone:
-            return self.backbone.features(self.inputs(batch))
-        if self.view.fixed or not self.training:
-            return self.frozen(batch)
-        with torch.no_grad():
-            return self.backbone.features(self.inputs(batch))
+    def features(self, *batches: Batch) -> Tensor:
+        """f(x)[0] of one batch, or of several as one; read where nothing can have changed it: [B, D]."""
+        if not self.train_backbone and (self.view.fixed or not self.training):
+            return torch.cat([self.frozen(batch) for batch in batches])
+        with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
+            return self.backbone.features(torch.cat([self.inputs(batch) for batch in batches]))
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

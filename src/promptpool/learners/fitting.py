@@ -21,13 +21,17 @@ def fit(
     epochs: int,
     batch_size: int,
     generator: torch.Generator,
+    rate: Callable[[int], float] | None = None,
 ) -> None:
     """Descend `loss`, a mean over its batch, on batches of nearly equal size; each row comes once per epoch.
 
+    `rate` gives the learning rate of each epoch where it is not the same throughout.
     Every rank holds the same rows and takes its part of each batch, so any number of ranks fits what one would.
     """
     device = descend.parameters[0].device
-    for _ in range(epochs):
+    for epoch in range(epochs):
+        if rate is not None:
+            descend.go_at(rate(epoch))
         order = torch.randperm(len(rows.y), generator=generator)
         for index in order.tensor_split(-(-len(order) // batch_size)):
             mine = index[distributed.share(len(index))]

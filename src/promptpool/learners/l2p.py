@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.replay import joint_cross_entropy, rehearsed, too_small
 from promptpool.memory import POLICIES, Memory, join
 from promptpool.optim import Descent
 from promptpool.prompts import Chosen, PromptPool
@@ -118,14 +120,10 @@ class L2P(Learner):
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
 
     def loss(self, batch: Batch) -> Tensor:
-        x, new = self.inputs(batch), len(batch.y)
-        if self.memory:
-            old = self.memory.sample(new).to(batch.y.device)
-            batch, x = join(batch, old), torch.cat([x, self.inputs(old)])
-        features, chosen = self.prompted(batch, x)
-        logits = self.head(features)
-        logits = torch.cat([self.visible(logits[:new]), self.visible(logits[new:], self.replay_classes)])
-        return F.cross_entropy(logits, batch.y) + self.pull * chosen.distance.mean()
+        parts, views = zip(*((part, self.inputs(part)) for part in rehearsed(batch, self.memory)), strict=True)
+        features, chosen = self.prompted(reduce(join, parts), torch.cat(views))
+        entropy = joint_cross_entropy(self, self.head(features), parts, self.replay_classes)
+        return entropy + self.pull * chosen.distance.mean()
 
     def logits(self, batch: Batch) -> Tensor:
         return self.head(self.prompted(batch, self.inputs(batch))[0])  # type: ignore[no-any-return]
@@ -161,9 +159,7 @@ class L2P(Learner):
     def objection(self, stream: Stream) -> str | None:
         if self.diversify and not stream.boundaries:
             return "diversify = True (Eq. 4) needs task boundaries, which this stream does not have"
-        if 0 < self.capacity < len(stream.class_names):
-            return f"capacity = {self.capacity}: must be at least one image per class, {len(stream.class_names)}"
-        return super().objection(stream)
+        return (too_small(self.capacity, stream) if self.capacity else None) or super().objection(stream)
 
     @property
     def masked(self) -> bool:

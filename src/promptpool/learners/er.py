@@ -1,0 +1,72 @@
+"""Experience replay (Chaudhry et al., 2019, On Tiny Episodic Memories, Algorithm 1).
+
+    B_M = as many examples of the memory M as the batch B has
+    loss = CE(g(f(x)[0]), y), mean over B and B_M together
+    M <- reservoir(M, B)                                          Algorithm 2, after the step
+
+With batch normalisation both halves go through the network as one batch, as there. Nothing needs boundaries.
+
+Deviations: the paper tells the task at test and gives each task a head of its own; here one head is trained over
+every class (`loss_classes="all"`), as in the class-incremental comparisons. The paper makes one pass over each task;
+with several epochs an example is offered to the memory in the first alone. Rows are drawn from the memory without
+one coming again before each had its turn.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.learners.replay import joint_cross_entropy, rehearsed, replay_classes
+from promptpool.memory import Memory
+from promptpool.optim import Descent
+
+
+class ER(Learner):
+    """Experience replay from a memory of `capacity` examples.
+
+    `policy` says which examples stay: "reservoir" as in the paper, or one that balances the classes.
+    """
+
+    remembers = ("memory",)
+    masked = False  # what is replayed is told from all classes seen
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        capacity: int = 1000,
+        policy: str = "reservoir",
+        loss_classes: str = "all",
+        head_start: str = "zeros",
+        train_backbone: bool = True,
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            view,
+            loss_classes=loss_classes,
+            head_start=head_start,
+            train_backbone=train_backbone,
+            seed=seed,
+            frozen=frozen,
+        )
+        self.capacity, self.policy = capacity, policy
+        self.memory = Memory(capacity, generator=self.generator, policy=policy)
+
+    def loss(self, batch: Batch) -> Tensor:
+        parts = tuple(rehearsed(batch, self.memory))
+        logits = self.head(self.features(*parts))
+        return joint_cross_entropy(self, logits, parts, replay_classes(self.loss_classes))
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        loss = descend(self.loss(batch))
+        if batch.fresh:
+            self.memory.add(batch)
+        return loss

@@ -1,0 +1,162 @@
+"""GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone when it matters.
+
+    M <- greedy balancing sampler(M, (x, y))              Algorithm 1, while the stream passes; nothing is learned
+    theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   whenever it is judged, among the classes seen
+
+The fit is the authors': SGD with momentum, a first epoch at a tenth of the highest rate, then SGDR (a cosine from the
+highest rate to the lowest, restarted after 1, 2, 4, ... epochs), gradients clipped, CutMix on half of the batches.
+
+Deviations: "fresh" is the pre-trained backbone as it was given with a new head, where the paper draws random weights,
+so that all methods start from the same ones. Crops and flips are the view's. The model of the last epoch is judged;
+the authors' code reports the best epoch on the test set. That code fills the memory before training with the first
+capacity / classes of each class; this is Algorithm 1 itself. Batches of a fit are of nearly equal size, without a
+short last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.cutmix import cutmix
+from promptpool.data.stream import Batch, Examples, Stream
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.learners.fitting import fit
+from promptpool.learners.head import Head
+from promptpool.learners.replay import too_small
+from promptpool.memory import Memory
+from promptpool.optim import Descent
+
+
+class GDumb(Learner):
+    """A greedy, balanced memory of `capacity` examples, and a fresh model fitted on it before each record.
+
+    `epochs` to `clip` are of that fit, whatever the plan of the stream says; `cutmix` is the share of its batches
+    that are mixed.
+    """
+
+    remembers = ("memory", "shown")
+    single_pass = True
+    forgets = False
+    masked = False
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        capacity: int = 1000,
+        epochs: int = 256,
+        batch_size: int = 16,
+        highest_rate: float = 0.05,
+        lowest_rate: float = 0.0005,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-6,
+        clip: float | None = 10.0,
+        cutmix: float = 0.5,
+        loss_classes: str = "seen",
+        head_start: str = "zeros",
+        train_backbone: bool = True,
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            view,
+            loss_classes=loss_classes,
+            head_start=head_start,
+            train_backbone=train_backbone,
+            seed=seed,
+            frozen=frozen,
+        )
+        for name, value, possible, needed in (
+            ("loss_classes", repr(loss_classes), loss_classes != "current", "be 'seen' or 'all': a memory has no task"),
+            ("epochs", epochs, epochs >= 1, "be at least 1"),
+            ("batch_size", batch_size, batch_size >= 1, "be at least 1"),
+            ("highest_rate", highest_rate, 0 < highest_rate < math.inf, "be above 0"),
+            ("lowest_rate", lowest_rate, 0 <= lowest_rate <= highest_rate, "lie between 0 and highest_rate"),
+            ("momentum", momentum, 0 <= momentum < 1, "be 0 or more and below 1"),
+            ("weight_decay", weight_decay, 0 <= weight_decay < math.inf, "be 0 or more"),
+            ("clip", clip, clip is None or clip > 0, "be above 0, or None not to clip"),
+            ("cutmix", cutmix, 0 <= cutmix <= 1, "lie between 0 and 1"),
+        ):
+            if not possible:
+                raise ValueError(f"{name} = {value}: must {needed}")
+        self.capacity, self.epochs, self.batch_size = capacity, epochs, batch_size
+        self.highest_rate, self.lowest_rate = highest_rate, lowest_rate
+        self.momentum, self.weight_decay, self.clip, self.cutmix = momentum, weight_decay, clip, cutmix
+        self.given = (backbone,)  # as it was given; in a tuple it is no part of this module
+        self.memory = Memory(capacity, generator=self.generator, policy="greedy")
+        self.shown = 0  # examples so far
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        del descend
+        self.memory.add(batch)
+        self.shown += int(distributed.total(torch.tensor(len(batch.y))))
+        return None
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of the fit, a mean over a batch of the memory."""
+        if float(torch.rand((), generator=self.generator)) >= self.cutmix:
+            return super().loss(batch)
+        x, other, share = cutmix(self.inputs(batch), batch.y, self.generator)
+        logits = self.visible(self.head(self.backbone.features(x)))
+        return share * F.cross_entropy(logits, batch.y) + (1 - share) * F.cross_entropy(logits, other)
+
+    def conclude(self) -> None:
+        """Fit a fresh model; its random numbers are of the seed and of how much was shown, and of nothing else."""
+        kept, seeds = self.generator, np.random.SeedSequence([self.seed, self.shown])
+        self.generator = torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
+        try:
+            self._fit_afresh()
+        finally:
+            self.generator = kept
+
+    def _fit_afresh(self) -> None:
+        if self.train_backbone:
+            self.backbone.load_state_dict(self.given[0].state_dict())
+        head = Head(self.head.dim, start=self.head_start, classes=len(self.head.bias), generator=self.generator)
+        self.head.load_state_dict(head.state_dict())
+        descend = Descent(
+            [parameter for parameter in self.parameters() if parameter.requires_grad],
+            optimiser="sgd",
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            clip=self.clip,
+        )
+        self.train()
+        fit(
+            descend,
+            self.memory.rows,
+            self.loss,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            generator=self.generator,
+            rate=self.rate,
+        )
+        self.zero_grad()
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch: a warm start, then cosines over epochs 1, 2-3, 4-7, 8-15 and so on."""
+        if epoch == 0:
+            return self.highest_rate / 10
+        length = 1 << (epoch.bit_length() - 1)
+        fall = (1 + math.cos(math.pi * (epoch - length) / length)) / 2
+        return self.lowest_rate + (self.highest_rate - self.lowest_rate) * fall
+
+    def objection(self, stream: Stream) -> str | None:
+        return too_small(self.capacity, stream) or super().objection(stream)
+
+    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
+        del tests, batch_size
+        return {"loss_classes": self.loss_classes}
