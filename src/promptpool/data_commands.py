@@ -51,7 +51,7 @@ def get(
     with complaints():
         for name in _known(names):
             with shown(Console(stderr=True)):
-                folder = download.get(name, data or data_folder())
+                folder = download.get(name, _root(data))
             typer.echo(f"{name}: {folder} (licence: {PUBLISHED[name].licence})")
 
 
@@ -64,7 +64,7 @@ def check(
 
     Exit code 1 if something is missing, wrong or unreadable.
     """
-    root, good = data or data_folder(), True
+    root, good = _root(data), True
     with complaints():
         wanted = _known(names) if names else [name for name in PUBLISHED if (root / name).is_dir()]
         if not wanted:
@@ -86,7 +86,7 @@ def check(
 @app.command("list")
 def show_all(data: Folder = None) -> None:
     """List the published data sets: classes, images, licence, how much there is to download, and what is here."""
-    root = data or data_folder()
+    root = _root(data)
     title = f"data sets, in {escape(str(root))}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("name", "title", "licence", "here"):
@@ -99,6 +99,10 @@ def show_all(data: Folder = None) -> None:
             images = (f"{published.train:,}", f"{published.test:,}" if published.test else "-")
             table.add_row(*map(escape, texts), str(published.classes), *images, _download_size(published))
     Console().print(table, highlight=False)
+
+
+def _root(data: Path | None) -> Path:
+    return data_folder() if data is None else data.expanduser()
 
 
 def _known(names: Sequence[str]) -> list[str]:

@@ -252,10 +252,10 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
     assert "password" in outcome(open_store(path).read, "secret")
 
 
-def test_a_zip_packed_with_unbounded_memory_is_refused(tmp_path: Path) -> None:
-    path = write_zip(tmp_path / "data.zip", {"x": b"1234"}, zipfile.ZIP_LZMA)
+@pytest.mark.parametrize("packing", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_packed_with_unbounded_memory_is_refused(packing: int, tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "data.zip", {"x": b"1234"}, packing)
     assert "packed in a way that is not read here" in outcome(open_store, path)
-    assert open_store(write_zip(tmp_path / "fine.zip", {"x": b"1234"}, zipfile.ZIP_BZIP2)).read("x") == b"1234"
 
 
 def test_a_zip_whose_content_is_not_what_its_sum_says(tmp_path: Path) -> None:

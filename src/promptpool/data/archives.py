@@ -28,7 +28,7 @@ LARGEST_RATIO = 200  # unpacked over packed; images and arrays of bytes stay far
 MOST_FILES = 10**7
 PIECE = 2**20  # bytes taken out of a zip at once
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)  # their memory is bounded
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks more at once than it is asked for
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 
 
@@ -67,6 +67,8 @@ def open_store(path: Path) -> Store:
         return Folder(path)
     if not path.is_file():
         raise BadFileError(f"{path}: no such file or folder")
+    if not is_archive(path):
+        raise BadFileError(f"{path}: neither a folder nor one of {', '.join(SUFFIXES)}")
     return Zip(path) if path.name.lower().endswith(".zip") else Tar(path)
 
 

@@ -131,8 +131,9 @@ def content_id(pixels: Pixels) -> int:
 
 
 def printable(name: str) -> str:
-    """A name as text, even where its bytes are none."""
-    return name.encode(errors="replace").decode()
+    """A name as text that changes nothing on a terminal, even where its bytes are no text."""
+    text = name.encode(errors="replace").decode()
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 Found = list[int | str]  # for each entry its id, or why it was skipped
@@ -168,12 +169,14 @@ def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict
             found[row] = identity
         else:
             changed.append(row)
-    for row, identity, _ in _pass(store, entries, changed, size, fit, strict):
-        found[row] = identity
-        if stamps[row]:
-            index[entries[row].name] = (stamps[row], identity)
-    if changed and distributed.rank() == 0:
-        _write_index(path, index)
+    try:
+        for row, identity, _ in _pass(store, entries, changed, size, fit, strict):
+            found[row] = identity
+            if stamps[row]:
+                index[entries[row].name] = (stamps[row], identity)
+    finally:  # one who is stopped goes on from there
+        if changed and distributed.rank() == 0:
+            _write_index(path, index)
     ids = tuple(identity if isinstance(identity, int) else 0 for identity in found)
     return found, Pictures(store, tuple(entry.name for entry in entries), ids, size, fit)
 

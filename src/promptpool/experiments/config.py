@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import tomllib
 import types
 import typing
@@ -58,8 +59,9 @@ def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Config:
     """A preset, or a TOML file of one's own, with values set by `key=value`."""
     path = presets().get(name_or_path, Path(name_or_path))
     if not path.is_file():
-        known = nearest(name_or_path, presets())
-        raise ConfigError(f"preset = {name_or_path!r}: no such preset or file; {known}; promptpool list shows all")
+        close = difflib.get_close_matches(name_or_path, presets(), n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ConfigError(f"preset = {name_or_path!r}: no such preset or file; {hint}promptpool list shows all")
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -231,8 +233,7 @@ def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes as JSON does
     if isinstance(value, list | tuple):
         return f"[{', '.join(_written(item) for item in value)}]"
     return repr(value)

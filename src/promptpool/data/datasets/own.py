@@ -78,8 +78,8 @@ def entries_of(path: Path) -> tuple[Store, list[Entry]]:
 def _tested(album: Album, held_out: float, seed: int) -> list[bool]:
     """Which of the pictures are to test on: those that say so, or where none does, a share of every class.
 
-    Lots are drawn from the content of a picture, so that a set that grows, moves or is packed keeps its test images,
-    and copies of one picture stay together.
+    Lots are drawn from the content of a picture, so that a set that moves or is packed keeps its test images, one
+    that grows nearly all of them, and copies of one picture stay together.
     """
     if any(entry.split == "test" for entry in album.entries):
         return [entry.split == "test" for entry in album.entries]
