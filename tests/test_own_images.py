@@ -171,6 +171,7 @@ def test_mistakes_are_one_line(words: list[str], said: str, tmp_path: Path, monk
 def test_data_of_published_sets_lie_where_told(tmp_path: Path) -> None:
     preset = tmp_path / "core50.toml"
     preset.write_text('[dataset]\nname = "core50"\n[scenario]\nname = "domain-incremental"\n[learner]\nname = "l2p"\n')
+    (tmp_path / "elsewhere").mkdir()
     result = typed("run", preset, "--data", tmp_path / "elsewhere")
     assert result.exit_code == 2
     assert f"{tmp_path / 'elsewhere' / 'core50'}: CORe50 is not there" in result.stderr
@@ -192,3 +193,10 @@ def test_an_environment_says_when_nothing_was_skipped(quick: list[str], tmp_path
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run/environment.json").read_text())["skipped"] == []
     assert "skipped" not in result.output
+
+
+def test_a_folder_of_published_sets_must_be_there(tmp_path: Path) -> None:
+    typed = ["run", "glyphs100-nearest-mean", "--data", str(tmp_path / "nowhere"), "--runs", str(tmp_path)]
+    result = CliRunner().invoke(app, typed)
+    assert result.exit_code == 2
+    assert result.stderr == f"promptpool: --data {tmp_path / 'nowhere'}: no such folder\n"

@@ -159,6 +159,8 @@ def _take_data(dataset: Config, data: Path | None, strict: bool) -> None:
     if data is not None and "folder" in known:
         dataset["folder"] = str(data.expanduser().resolve())
     elif data is not None:
+        if not data.expanduser().is_dir():
+            raise ConfigError(f"--data {data}: no such folder")
         os.environ["PROMPTPOOL_DATA"] = str(data)
     if strict and "strict" not in known:
         raise ConfigError(f"--strict: the data set {dataset['name']} has no files of one's own to stop at")

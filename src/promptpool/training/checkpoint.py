@@ -93,7 +93,8 @@ def load_checkpoint(path: Path, session: Session) -> None:
     theirs, ours = header.get("belongs"), json.loads(json.dumps(belongs(session)))
     if theirs != ours:
         differing = [name for name in ours if not isinstance(theirs, dict) or theirs.get(name) != ours[name]]
-        raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}")
+        hint = "; the data have changed since, a new run needs a folder of its own" if differing == ["stream"] else ""
+        raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}{hint}")
     try:
         state = _unpack(header["state"], tensors)
         session.experience, session.epoch, session.batch, session.step = _place(state["place"], session)
