@@ -30,7 +30,7 @@ def on_two_ranks(worker: str, result: Path) -> None:
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
     }
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 

@@ -44,7 +44,7 @@ class EWC(Learner):
         strength: float = 10.0,
         fisher: str = "empirical",
         fisher_examples: int = 0,
-        micro_batch: int = 4,
+        micro_batch: int = 2,
         loss_classes: str = "all",
         head_start: str = "zeros",
         train_backbone: bool = True,

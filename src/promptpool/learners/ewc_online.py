@@ -53,7 +53,7 @@ class OnlineEWC(Learner):
         refresh: int = 50,
         fisher: str = "empirical",
         fisher_examples: int = 0,
-        micro_batch: int = 4,
+        micro_batch: int = 2,
         loss_classes: str = "all",
         head_start: str = "zeros",
         train_backbone: bool = True,
