@@ -296,7 +296,7 @@ def test_what_is_no_image_is_one_line(content: bytes) -> None:
 EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
 %%BoundingBox: 0 0 10 10
 %%EndComments
-(/tmp/owned) (w) file closefile
+(owned) (w) file closefile
 showpage
 %%EOF
 """
