@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.vit import ViT
 from promptpool.data.scenarios import class_incremental, domain_incremental, gaussian_schedule
 from promptpool.data.stream import Examples, Stream, examples
@@ -22,8 +24,9 @@ RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # What a learner must be given on a stream this small.
-VALUES: dict[str, dict[str, Any]] = {"l2p-r": {"capacity": 24}}
-PLANS = {"ft-seq": replace(PLAN, optimiser="sgd", learning_rate=0.1)}
+VALUES: dict[str, dict[str, Any]] = {"dualnet": {"capacity": 24}, "l2p-r": {"capacity": 24}}
+ON_RESNET = ("dualnet",)  # learners that need one; the others are tested on a ViT
+PLANS = {name: replace(PLAN, optimiser="sgd", learning_rate=0.1) for name in ("dualnet", "ft-seq")}
 
 
 def toy_examples(per_class: int, seed: int, classes: int = CLASSES) -> Examples:
@@ -60,8 +63,13 @@ def toy_backbone(seed: int = 0, dim: int = 32) -> ViT:
     return vit.eval()
 
 
+def backbone_of(name: str) -> FeatureExtractor:
+    """The toy backbone that a learner is tested on."""
+    return resnet18(width=4, image_size=8).eval() if name in ON_RESNET else toy_backbone()
+
+
 def toy_learner(name: str, view: View = VIEW, **values: Any) -> Learner:
-    return LEARNERS[name](toy_backbone(), view, **{**VALUES.get(name, {}), **values})
+    return LEARNERS[name](backbone_of(name), view, **{**VALUES.get(name, {}), **values})
 
 
 def toy_plan(name: str) -> Plan:
