@@ -253,6 +253,21 @@ def test_scores_are_the_outputs_of_the_inferred_task_at_its_classes() -> None:
         assert all(row[c] < -1e30 for c in range(CLASSES) if c not in own)
 
 
+def test_statistics_are_those_of_the_tasks_images_under_its_final_mask() -> None:
+    learner = tiny(tasks=1).train()
+    experience = class_incremental(toy_examples(2, 1), toy_examples(2, 2), names(), tasks=3).experiences[0]
+    kernel = weights_of(learner)[0] * mask_of(learner, 0)[0]
+    x = learner.inputs(experience.train.batch(slice(None)))
+    values = len(x) * x.shape[2] * x.shape[3]
+    learner.after(experience)
+    assert learner.training
+    for channel, (mean, deviation) in enumerate(slow_batch_statistics(x, kernel)):
+        variance = (float(deviation) ** 2 - 1e-5) * values / (values - 1)  # as torch notes it
+        assert learner.moments[0][channel].item() == pytest.approx(float(mean))
+        assert learner.moments[0][4 + channel].item() == pytest.approx((variance + 1e-5) ** 0.5)
+    assert vars(learner.backbone.get_submodule("bn"))["momentum"] == 0.1
+
+
 def test_a_task_that_is_told_uses_its_own_mask() -> None:
     learner, batch = tiny(tasks=3).eval(), batch_of()
     for task, classes in enumerate(learner.tasks):

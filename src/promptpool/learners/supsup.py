@@ -14,7 +14,8 @@ not inferred gets the lowest score there is.
 
 Deviations: the task is inferred for each image by itself, from derivatives along each mask, so predictions do not
 depend on batches (the released code infers one task per batch). Batch normalisation has no learned scale, as in the
-paper, but means and deviations of each task, mixed like the weights; the released code takes those of the test batch.
+paper, but means and deviations of each task (over its training images, once its mask is final), mixed like the
+weights; the released code takes those of the test batch.
 On a transformer, biases are zero, tokens and positions fixed and random; `weights="pretrained"` takes all of them,
 and W, from the backbone. Every layer keeps the same share of its weights.
 """
@@ -31,7 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.data.stream import Batch, Experience, Stream
+from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.masks import Fixed, best, fixed_values, pack, signed_constant, straight_through, unpack
@@ -39,6 +40,7 @@ from promptpool.losses import entropy
 
 WEIGHTS = ("random", "pretrained")
 INFERENCES = ("one-shot", "binary")
+CHUNK = 128  # images whose statistics are taken at once
 Network = dict[str, Tensor]  # what one subnetwork computes with, by name; "output" is its last layer
 
 
@@ -98,20 +100,42 @@ class SupSup(Learner):
                 norm.load_state_dict(self.backbone.get_submodule(name).state_dict(), strict=False)
 
     def after(self, experience: Experience) -> None:
-        """Keep the task's mask and statistics."""
-        del experience
+        """Keep the task's mask and the statistics of its images under it."""
+        self._settle(self.lesson(experience))
         masks, moments = self._own()
         self.masks, self.moments = [*self.masks, pack(masks)], [*self.moments, moments.cpu()]
 
     def loss(self, batch: Batch) -> Tensor:
+        y = torch.searchsorted(torch.tensor(self.tasks[-1], device=batch.y.device), batch.y)
+        return F.cross_entropy(self._noted(self.inputs(batch)), y)
+
+    def _noted(self, x: Tensor) -> Tensor:
+        """The present task's outputs, normalised by this batch's statistics, which are noted: [B, outputs]."""
         network = self._masked(straight_through(scores, self.density) for scores in self.scores)
         for name, norm in self._norms():
             network |= {f"{name}.{buffer}": value for buffer, value in norm.named_buffers()}
-        y = torch.searchsorted(torch.tensor(self.tasks[-1], device=batch.y.device), batch.y)
-        self.backbone.train()  # normalisations take the batch's statistics, and note them for the present task
-        outputs = self.run(self.inputs(batch), network)
+        self.backbone.train()
+        outputs = self.run(x, network)
         self.backbone.eval()
-        return F.cross_entropy(outputs, y)
+        return outputs
+
+    @torch.no_grad()
+    def _settle(self, train: Examples) -> None:
+        """Make the statistics the mean over the task's images, since those noted in training are of earlier masks."""
+        norms = [norm for norm in self.backbone.modules() if isinstance(norm, nn.BatchNorm2d)]
+        if not norms or len(train) == 1:
+            return
+        momenta, mode = [norm.momentum for norm in norms], self.training
+        self.eval()
+        for norm, (_, own) in zip(norms, self._norms(), strict=True):
+            norm.momentum = None  # a plain mean over batches
+            own.reset_running_stats()
+        for batch in train.batches(CHUNK):
+            if len(batch.y) > 1:
+                self._noted(self.inputs(batch.to(self.device)))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        self.train(mode)
 
     def run(self, x: Tensor, network: Network) -> Tensor:
         """The output neurons of one subnetwork: [B, outputs]."""
