@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.masks import best, pack
 from promptpool.learners.supsup import SupSup
-from promptpool.training.checkpoint import learn
+from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
 from toys import CLASSES, SHORT, VIEW, names, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
@@ -319,6 +320,26 @@ def test_it_learns_on_both_kinds_of_backbone(on: str, weights: str) -> None:
         learner.inference = inference
         alone = torch.cat([predict(learner, image) for image in some.batches(1)])
         assert torch.equal(predict(learner, some.batch(slice(None))), alone)
+
+
+def test_it_goes_on_from_a_state_on_a_resnet(tmp_path: Path) -> None:
+    def session() -> Session:
+        return Session(SupSup(resnet18(width=2, image_size=8).eval(), VIEW), toy_stream(), SHORT)
+
+    undisturbed, first, second = session(), session(), session()
+    list(undisturbed)
+    for step in first:
+        if step.step == 11:  # in the second task
+            break
+    save_checkpoint(tmp_path / "checkpoint", first)
+    load_checkpoint(tmp_path / "checkpoint", second)
+    list(second)
+    assert [r.to_json() for r in second.records] == [r.to_json() for r in undisturbed.records]
+    ours, theirs = second.learner, undisturbed.learner
+    assert isinstance(ours, SupSup)
+    assert isinstance(theirs, SupSup)
+    for name in ("masks", "moments"):
+        assert all(torch.equal(a, b) for a, b in zip(getattr(ours, name), getattr(theirs, name), strict=True))
 
 
 def test_pretrained_weights_are_the_backbones_and_random_ones_are_the_seeds() -> None:
