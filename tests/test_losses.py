@@ -5,7 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from promptpool.losses import asymmetric_contrast, logit_distance, only, relation_distillation
+from promptpool.losses import (
+    asymmetric_contrast,
+    barlow_twins,
+    entropy,
+    logit_distance,
+    only,
+    relation_distillation,
+)
 
 CHOICES = [[0], [2, 5], [5, 2], [0, 1, 2, 3, 4, 5, 6]]
 
@@ -177,3 +184,48 @@ def test_logits_are_compared_on_the_classes_that_were_there() -> None:
     torch.testing.assert_close(torch.autograd.grad(found, logits)[0], torch.autograd.grad(expected, logits)[0])
     everything = random_logits().flip(0)
     torch.testing.assert_close(logit_distance(logits, everything), F.mse_loss(logits, everything))
+
+
+def test_entropy_is_the_sum_over_classes() -> None:
+    for row, found in zip(random_logits().tolist(), entropy(random_logits()).tolist(), strict=True):
+        total = math.fsum(math.exp(z) for z in row)
+        assert found == pytest.approx(-math.fsum(math.exp(z) / total * (z - math.log(total)) for z in row))
+
+
+def slow_barlow_twins(first: torch.Tensor, second: torch.Tensor, redundancy: float) -> torch.Tensor:
+    """Zbontar et al., 2021, Eqs. 1 and 2, an entry at a time."""
+    count, dim = first.shape
+    loss = first.new_zeros(())
+    means = [[sum(z[b, i] for b in range(count)) / count for i in range(dim)] for z in (first, second)]
+    for i in range(dim):
+        for j in range(dim):
+            u = [first[b, i] - means[0][i] for b in range(count)]
+            v = [second[b, j] - means[1][j] for b in range(count)]
+            norms = sum(a * a for a in u) ** 0.5 * sum(b * b for b in v) ** 0.5
+            correlation = sum(a * b for a, b in zip(u, v, strict=True)) / norms
+            loss = loss + ((1 - correlation) ** 2 if i == j else redundancy * correlation**2)
+    return loss
+
+
+@pytest.mark.parametrize(("count", "dim", "redundancy"), [(5, 3, 0.002), (2, 4, 0.5), (7, 1, 1.0), (6, 5, 0.0)])
+def test_barlow_twins_is_a_loop_over_pairs_of_dimensions(count: int, dim: int, redundancy: float) -> None:
+    draws = torch.Generator().manual_seed(0)
+    pair = [torch.randn(count, dim, generator=draws, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    actual, expected = barlow_twins(*pair, redundancy=redundancy), slow_barlow_twins(pair[0], pair[1], redundancy)
+    torch.testing.assert_close(actual, expected)
+    for ours, theirs in zip(torch.autograd.grad(actual, pair), torch.autograd.grad(expected, pair), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_barlow_twins_of_one_view_twice_leaves_the_redundancy_alone() -> None:
+    z = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert barlow_twins(z, 3 * z + 1, redundancy=0.0).item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_barlow_twins_of_a_single_image_is_finite() -> None:
+    z = torch.ones(1, 3, requires_grad=True)
+    loss = barlow_twins(z, z, redundancy=0.1)
+    loss.backward()
+    assert loss.item() == 3
+    assert z.grad is not None
+    assert torch.isfinite(z.grad).all()

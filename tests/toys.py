@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.vit import ViT
 from promptpool.data.scenarios import class_incremental, domain_incremental, gaussian_schedule
 from promptpool.data.stream import Examples, Stream, examples
@@ -26,6 +28,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "bic": {"capacity": 24, "held_out": 0.25},
     "co2l": {"capacity": 24, "projection_dim": 16, "head_epochs": 20, "head_batch_size": 16},
     "der++": {"capacity": 24},
+    "dualnet": {"capacity": 24},
     "er": {"capacity": 24},
     "ewc": {"micro_batch": 32},
     "ewc-online": {"micro_batch": 32},
@@ -33,11 +36,13 @@ VALUES: dict[str, dict[str, Any]] = {
     "l2p-r": {"capacity": 24},
     "ranpac": {"projections": 100},
 }
+ON_RESNET = ("dualnet",)  # learners that need one; the others are tested on a ViT
 VIEWS = {"co2l": RANDOM_VIEW}
 DESCENT = replace(PLAN, optimiser="sgd", learning_rate=0.1)
 PLANS = {
     "co2l": replace(PLAN, learning_rate=0.001),
     "der++": DESCENT,
+    "dualnet": DESCENT,
     "er": DESCENT,
     "ewc": DESCENT,
     "ewc-online": DESCENT,
@@ -85,8 +90,13 @@ def toy_view(name: str) -> View:
     return VIEWS.get(name, VIEW)
 
 
+def backbone_of(name: str) -> FeatureExtractor:
+    """The toy backbone that a learner is tested on."""
+    return resnet18(width=4, image_size=8).eval() if name in ON_RESNET else toy_backbone()
+
+
 def toy_learner(name: str, view: View | None = None, **values: Any) -> Learner:
-    return LEARNERS[name](toy_backbone(), view or toy_view(name), **{**VALUES.get(name, {}), **values})
+    return LEARNERS[name](backbone_of(name), view or toy_view(name), **{**VALUES.get(name, {}), **values})
 
 
 def toy_plan(name: str) -> Plan:

@@ -28,7 +28,7 @@ from promptpool.data.scenarios import SCENARIOS
 from promptpool.data_commands import app as data_app
 from promptpool.errors import BadFileError, DataWarning, skipped_text
 from promptpool.experiments.build import Stock, build
-from promptpool.experiments.config import Config, ConfigError, keywords, load_config, presets
+from promptpool.experiments.config import UNTRAINED, Config, ConfigError, keywords, load_config, presets
 from promptpool.experiments.demo import demo_configs, verdict
 from promptpool.experiments.display import Watched, reading, show
 from promptpool.experiments.estimate import estimate
@@ -42,6 +42,7 @@ from promptpool.training.folder import Run, is_run, read_records, read_run
 
 BACKBONES = {
     ", ".join(SHIPPED): "comes with the package: a small ViT pre-trained on drawn characters",
+    ", ".join(UNTRAINED): "fresh weights, to be trained from nothing: width, stem, image_size, seed",
     "FILE.npz": "a ViT in the official layout, such as ViT-B_16.npz",
     "FILE.safetensors, FILE.pth": "a ViT with timm's parameter names",
     "FOLDER": "a Hugging Face ViT, DeiT or DINOv2: config.json and model.safetensors",

@@ -12,7 +12,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def start() -> None:
@@ -94,3 +94,17 @@ def uniform(count: int, columns: int, generator: torch.Generator) -> Tensor:
     """
     everyone = int(total(torch.tensor(count)))
     return torch.rand(everyone, columns, generator=generator)[joined(count)]
+
+
+def agree(module: nn.Module) -> None:
+    """Make the running statistics of batch normalisations that are in training the mean over ranks.
+
+    Each rank normalises its own images, so ranks are not one process there; but they hold one model.
+    """
+    if world() == 1:
+        return
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) and part.training:
+            for buffer in part.buffers():
+                if buffer.is_floating_point():
+                    buffer.copy_(total(buffer) / world())

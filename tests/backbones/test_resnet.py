@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from promptpool.backbones.base import Backbone, FeatureExtractor
-from promptpool.backbones.resnet import Block, ResNet18
+from promptpool.backbones.resnet import Block, ResNet18, resnet18
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -252,3 +252,23 @@ def test_bad_values_are_named() -> None:
         model.features(torch.zeros(1, 1, 32, 32))
     with pytest.raises(ValueError, match=r"not \[3, 32, 32\]"):
         model.features(torch.zeros(3, 32, 32))
+
+
+def test_one_with_fresh_weights_is_made_by_its_seed() -> None:
+    model = resnet18(width=3, stem="imagenet", image_size=64, seed=5)
+    assert (model.width, model.stem, model.image_size, model.origin) == (3, "imagenet", 64, "random")
+    assert model.fingerprint() == resnet18(width=3, stem="imagenet", image_size=64, seed=5).fingerprint()
+    assert model.fingerprint() != resnet18(width=3, stem="imagenet", image_size=64, seed=6).fingerprint()
+    expected = ResNet18(width=3, stem="imagenet").start(generator(5))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))
+    with pytest.raises(ValueError, match=r"^image_size = 0"):
+        resnet18(image_size=0)
+
+
+def test_features_are_the_mean_of_the_last_map() -> None:
+    model = small().eval()
+    x = torch.randn(2, 3, 16, 16, generator=generator(2), dtype=torch.float64)
+    with torch.no_grad():
+        maps = model.maps(x)
+        assert [[*m.shape[1:]] for m in maps] == [[3, 16, 16], [6, 8, 8], [12, 4, 4], [24, 2, 2]]
+        torch.testing.assert_close(model.features(x), maps[-1].mean(dim=(2, 3)))

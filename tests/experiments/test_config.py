@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from promptpool.backbones.resnet import ResNet18
 from promptpool.cli import app
 from promptpool.experiments.build import build
 from promptpool.experiments.config import complete, load_config, presets, to_toml
@@ -152,3 +153,41 @@ def test_a_profile_lies_beneath_the_tables(preset: Path) -> None:
 def test_a_whole_configuration_is_its_own_completion(preset: Path) -> None:
     config = load_config(str(preset))
     assert complete(config) == config
+
+
+def test_a_network_with_fresh_weights_is_named_with_its_keywords(preset: Path) -> None:
+    typed = ["learner.name=ft-seq", "backbone.name=resnet18", "backbone.width=4", "seed=3"]
+    config = load_config(str(preset), typed)
+    assert config["backbone"] == {"name": "resnet18", "width": 4, "stem": "cifar", "image_size": 32, "seed": 3}
+    assert complete(config) == config
+    built = build(config)
+    assert isinstance(built.learner.backbone, ResNet18)
+    assert built.learner.view.size == 32
+    again = build(load_config(str(preset), [*typed, "backbone.seed=4"]))
+    assert again.learner.backbone.fingerprint() != built.learner.backbone.fingerprint()
+    assert "seed" not in load_config(str(preset))["backbone"], "weights from a file have none"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("backbone.heads=2", ["backbone.heads", "no such key"]),
+        ("backbone.width=0", ["backbone.width = 0", "at least 1"]),
+        ("backbone.width=wide", ["backbone.width = 'wide'", "whole number"]),
+        ("backbone.stem=tiny", ["backbone.stem = 'tiny'", "imagenet, cifar"]),
+        ("backbone.image_size=0", ["backbone.image_size = 0", "at least 1"]),
+        ("backbone.seed=-1", ["backbone.seed = -1", "between 0"]),
+        ("learner.name=l2p", ["ResNet18", "no tokens"]),
+    ],
+)
+def test_a_mistake_in_a_network_with_fresh_weights(typed: str, said: list[str], preset: Path) -> None:
+    given = ["run", str(preset), "learner.name=ft-seq", "backbone.name=resnet18", typed]
+    result = CliRunner().invoke(app, [*given, "--runs", str(preset.parent / "runs")])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    for part in said:
+        assert part in line
+
+
+def test_networks_with_fresh_weights_are_listed() -> None:
+    assert "resnet18" in CliRunner().invoke(app, ["list"]).stdout

@@ -23,7 +23,7 @@ from toys import (
     RANDOM_VIEW,
     SHORT,
     VALUES,
-    toy_backbone,
+    backbone_of,
     toy_domains,
     toy_learner,
     toy_plan,
@@ -102,7 +102,7 @@ def test_learns_through_a_random_view(name: str) -> None:
 
 
 def test_frozen_weights_stay_to_the_byte(name: str) -> None:
-    backbone = toy_backbone()
+    backbone = backbone_of(name)
     learner = LEARNERS[name](backbone, toy_view(name), **VALUES.get(name, {}))
     before = digest(backbone)
     list(learn(learner, toy_stream(), SHORT))
@@ -177,7 +177,7 @@ def test_other_settings_are_learned_or_refused_with_a_reason(name: str, make: An
 
 def test_every_keyword_is_an_attribute(name: str) -> None:
     learner = toy_learner(name)
-    again = type(learner)(toy_backbone(), toy_view(name), **learner.settings())
+    again = type(learner)(backbone_of(name), toy_view(name), **learner.settings())
     assert again.settings() == learner.settings()
     assert repr(learner.seed) in repr(learner)
 

@@ -27,6 +27,13 @@ def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
     return {key: value.contiguous() for key, value in learner.state()["weights"].items()}
 
 
+def assert_one_model(learner: Learner) -> None:
+    """Every rank holds the same numbers, batch statistics included."""
+    for key, value in learner.state()["weights"].items():
+        first, *others = distributed.gather(value[None])
+        assert all(torch.equal(first, other) for other in others), key
+
+
 def resumed(name: str, checkpoint: Path) -> list[Record]:
     """The records of a session that stops in its second experience and of another that goes on from there."""
     first = Session(toy_learner(name), toy_stream(per_class=15), toy_plan_for_ranks())
@@ -49,6 +56,7 @@ def main() -> None:
             save_file(weights_of(learner), folder / f"{name}.random.safetensors")
         learner = toy_learner(name)
         records = list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+        assert_one_model(learner)
         again = resumed(name, folder / f"{name}.checkpoint")
         assert [r.to_json() for r in again] == [r.to_json() for r in records]
         if distributed.rank() == 0:

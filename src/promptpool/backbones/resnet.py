@@ -25,6 +25,8 @@ STEMS = ("imagenet", "cifar")
 class ResNet18(FeatureExtractor):
     """Four stages of two residual blocks with `width`, 2, 4 and 8 times `width` channels, then the mean."""
 
+    image_size: int  # of one that was made for a size; without it any will do
+
     def __init__(self, *, width: int = 64, stem: str = "imagenet") -> None:
         super().__init__()
         if width < 1:
@@ -53,14 +55,29 @@ class ResNet18(FeatureExtractor):
         return self
 
     def features(self, x: Tensor) -> Tensor:
+        return self.maps(x)[-1].mean(dim=(2, 3))  # [B, D]
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """What each of the four stages makes of the inputs: [B, channels, H, W]."""
         if x.ndim != 4 or x.shape[1] != 3:
             raise ValueError(f"this ResNet reads [B, 3, H, W], not {[*x.shape]}")
         maps = F.relu(self.bn1(self.conv1(x)))
         if self.stem == "imagenet":
             maps = F.max_pool2d(maps, 3, stride=2, padding=1)
+        made = []
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             maps = stage(maps)
-        return maps.mean(dim=(2, 3))  # [B, D]
+            made.append(maps)
+        return made
+
+
+def resnet18(*, width: int = 64, stem: str = "cifar", image_size: int = 32, seed: int = 0) -> ResNet18:
+    """A ResNet-18 with fresh weights; width 20 is the reduced network of the continual-learning literature."""
+    if image_size < 1:
+        raise ValueError(f"image_size = {image_size}: must be at least 1")
+    model = ResNet18(width=width, stem=stem).start(torch.Generator().manual_seed(seed))
+    model.image_size = image_size
+    return model
 
 
 class Block(nn.Module):

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.resnet import ResNet18
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
@@ -17,7 +18,7 @@ from promptpool.data.sets import DomainSet, LabelledSet, OwnSet
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
 from promptpool.errors import DataWarning, SkippedFilesWarning
-from promptpool.experiments.config import Config, ConfigError
+from promptpool.experiments.config import UNTRAINED, Config, ConfigError
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.training.loop import Plan, check
@@ -52,7 +53,7 @@ class Stock:
     """Backbones, streams and frozen features that several runs of one process share."""
 
     def __init__(self) -> None:
-        self.backbones: dict[str, ViT] = {}
+        self.backbones: dict[str, ViT | ResNet18] = {}
         self.streams: dict[str, tuple[Stream, Notes]] = {}
         self.features: dict[str, FrozenFeatures] = {}
 
@@ -79,11 +80,13 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     return Built(config | {"view": asdict(view)}, learner, stream, plan, notes)
 
 
-def _backbone(values: Config, stock: Stock) -> ViT:
+def _backbone(values: Config, stock: Stock) -> ViT | ResNet18:
     key = repr(values)
     if key not in stock.backbones:
-        keywords = {name: value for name, value in values.items() if name != "name"}
-        stock.backbones[key] = _made("backbone", load_backbone, keywords, values["name"]).eval()
+        name, keywords = values["name"], {k: v for k, v in values.items() if k != "name"}
+        fresh = UNTRAINED.get(name)
+        made = _made("backbone", fresh, keywords) if fresh else _made("backbone", load_backbone, keywords, name)
+        stock.backbones[key] = made.eval()
     return stock.backbones[key]
 
 

@@ -5,13 +5,14 @@
     benchmark = "..."   "cifar100" or "5-datasets": which of the profile's values
     [dataset]    name and the keywords of a function in DATASETS
     [scenario]   name and the keywords of a function in SCENARIOS; joint = true gives all data at once
-    [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size
+    [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size. Or a name in
+                 UNTRAINED and its keywords: a network with fresh weights
     [view]       the keywords of View; size and values are the backbone's unless given
     [learner]    name and the keywords of a method in LEARNERS
     [plan]       the keywords of Plan
 
 There are no config classes: a keyword added to a constructor can be set here, and one that is not there is an error
-that names the nearest. `seed` is the seed of learner and plan unless they have their own.
+that names the nearest. `seed` is the seed of learner, plan and fresh weights unless they have their own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
@@ -41,6 +43,7 @@ Config = dict[str, Any]
 Signature = dict[str, Any]  # what each keyword may be, by its type
 
 SHIPPED = "vit-glyphs"
+UNTRAINED: dict[str, Callable[..., Any]] = {"resnet18": resnet18}  # backbones with fresh weights, by name
 EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
 TABLES = ("dataset", "scenario", "backbone", "view", "learner", "plan")
 
@@ -80,12 +83,13 @@ def complete(config: Config) -> Config:
     config = _profiled(config, whole)
     for table, named in (("dataset", DATASETS), ("scenario", SCENARIOS), ("learner", LEARNERS)):
         whole[table] = _named(table, config.get(table, {}), named)
-    whole["backbone"] = _table("backbone", {"name": SHIPPED, **config.get("backbone", {})}, load_backbone)
+    backbone = {"name": SHIPPED, **config.get("backbone", {})}
+    whole["backbone"] = _table("backbone", backbone, UNTRAINED.get(str(backbone["name"]), load_backbone))
     whole["view"] = _table("view", config.get("view", {}), View)
     if "values" not in config.get("view", {}):
         del whole["view"]["values"]  # the backbone knows
     whole["plan"] = _table("plan", config.get("plan", {}), Plan)
-    for table in ("learner", "plan"):
+    for table in ("learner", "plan", *(["backbone"] if "seed" in whole["backbone"] else [])):
         if "seed" not in config.get(table, {}):
             whole[table]["seed"] = whole["seed"]
     for table, seed in (("", whole["seed"]), *((f"{name}.", whole[name].get("seed")) for name in TABLES)):

@@ -9,6 +9,7 @@ from promptpool.learners.base import Learner
 from promptpool.learners.bic import BiC
 from promptpool.learners.co2l import Co2L
 from promptpool.learners.der import DER
+from promptpool.learners.dualnet import DualNet
 from promptpool.learners.er import ER
 from promptpool.learners.ewc import EWC
 from promptpool.learners.ewc_online import OnlineEWC
@@ -17,11 +18,13 @@ from promptpool.learners.l2p import L2P
 from promptpool.learners.lwf import LwF
 from promptpool.learners.nearest_mean import NearestMean
 from promptpool.learners.ranpac import RanPAC
+from promptpool.learners.supsup import SupSup
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "bic": BiC,
     "co2l": Co2L,
     "der++": DER,
+    "dualnet": DualNet,
     "er": ER,
     "ewc": EWC,
     "ewc-online": OnlineEWC,
@@ -34,4 +37,5 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "masked-linear": partial(Learner, train_backbone=False, loss_classes="current"),
     "nearest-mean": NearestMean,
     "ranpac": RanPAC,
+    "supsup": SupSup,
 }

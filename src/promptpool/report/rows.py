@@ -13,7 +13,7 @@ from typing import Any
 from promptpool.errors import BadFileError
 from promptpool.training.folder import CONFIG, ENVIRONMENT, Run
 
-SEEDS = ("seed", "learner.seed", "plan.seed")
+SEEDS = ("seed", "learner.seed", "plan.seed", "backbone.seed")
 LONGEST = 30  # characters of a name that still fit beside a line in a picture
 
 

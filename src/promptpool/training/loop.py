@@ -148,6 +148,7 @@ class Session:
         self.learner.train()
         with self.descend.measuring():
             loss = self.learner.step(mine.to(self.learner.device), self.descend)
+        distributed.agree(self.learner)
         if loss is None:
             return None
         if self.batch == 0:

@@ -1,0 +1,242 @@
+"""Supermasks in Superposition (Wortsman et al., NeurIPS 2020).
+
+    p = f(x, W * M_t)                                     W fixed and random, M_t the mask of task t
+    M_t = 1 where |s_t| is among the top k % of its layer     edge-popup (Ramanujan et al., 2020), straight-through
+    loss = CE(p, y)                                       over the output neurons, y counted within the task
+    p(a) = f(x, W * sum_i a_i M_i),   a_i = 1 / T         at test: all masks in superposition, H the entropy
+    t = argmin_i dH(p(a)) / da_i                          one-shot (Algorithm 1)
+    a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: binary (Algorithm 2)
+
+Nothing but the scores is learned, and nothing is forgotten once a task is known. The output layer is the paper's for
+tasks with labels of their own (GNu): `outputs` fixed random neurons, masked like every layer; neuron j is the j-th
+class of whatever task is meant, and neurons beyond a task's classes learn to stay low. A class of a task that was
+not inferred gets the lowest score there is.
+
+Deviations: the task is inferred for each image by itself, from derivatives along each mask, so predictions do not
+depend on batches (the released code infers one task per batch). Batch normalisation has no learned scale, as in the
+paper, but means and deviations of each task (over its training images, once its mask is final), mixed like the
+weights; the released code takes those of the test batch.
+On a transformer, biases are zero, tokens and positions fixed and random; `weights="pretrained"` takes all of them,
+and W, from the backbone. Every layer keeps the same share of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch, Examples, Experience, Stream
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.learners.masks import Fixed, best, fixed_values, pack, signed_constant, straight_through, unpack
+from promptpool.losses import entropy
+
+WEIGHTS = ("random", "pretrained")
+INFERENCES = ("one-shot", "binary")
+CHUNK = 128  # images whose statistics are taken at once
+Network = dict[str, Tensor]  # what one subnetwork computes with, by name; "output" is its last layer
+
+
+class SupSup(Learner):
+    """A mask per task over weights that are never trained; the task is inferred from the entropy's gradient."""
+
+    remembers = ("tasks", "masks", "moments")
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: View,
+        *,
+        density: float = 0.5,
+        outputs: int = 10,
+        weights: str = "random",
+        inference: str = "one-shot",
+        seed: int = 0,
+        frozen: FrozenFeatures | None = None,
+    ) -> None:
+        super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
+        if not 0 < density < 1:
+            raise ValueError(f"density = {density}: must lie between 0 and 1")
+        if outputs < 2:
+            raise ValueError(f"outputs = {outputs}: must be at least 2")
+        for name, value, allowed in (("weights", weights, WEIGHTS), ("inference", inference, INFERENCES)):
+            if value not in allowed:
+                raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
+        self.density, self.outputs, self.weights, self.inference = density, outputs, weights, inference
+        self.head.requires_grad_(False)  # only counts classes here
+        modules = dict(backbone.named_modules())
+        self.layers = [f"{name}.weight" for name, m in modules.items() if isinstance(m, nn.Linear | nn.Conv2d)]
+        self.normed = [name for name, module in modules.items() if isinstance(module, nn.BatchNorm2d)]
+        draws = torch.Generator().manual_seed(seed)
+        fixed = fixed_values(backbone, self.layers, draws) if weights == "random" else {}
+        self.fixed = Fixed(fixed | {"output": signed_constant((outputs, backbone.dim), draws)})
+        self.scores = nn.ParameterList(torch.zeros_like(self.base[name]) for name in (*self.layers, "output"))
+        norms = [module for module in modules.values() if isinstance(module, nn.BatchNorm2d)]
+        self.norms = nn.ModuleList(nn.BatchNorm2d(n.num_features, n.eps, n.momentum, affine=False) for n in norms)
+        self.tasks: list[tuple[int, ...]] = []  # the classes of each task, the present one too
+        self.masks: list[Tensor] = []  # of the tasks that are over: uint8, a bit per weight
+        self.moments: list[Tensor] = []  # their means and deviations in every normalisation, one after the other
+
+    @property
+    def base(self) -> Network:
+        """W, and all else that tasks share."""
+        return dict(self.backbone.named_parameters()) | self.fixed.tensors()
+
+    def before(self, experience: Experience) -> None:
+        """Start the scores and the statistics of a new task."""
+        self.tasks = [*self.tasks, tuple(sorted(experience.classes))]
+        for scores in self.scores:
+            nn.init.kaiming_uniform_(scores, a=5**0.5, generator=self.generator)
+        for name, norm in self._norms():
+            norm.reset_running_stats()
+            if self.weights == "pretrained":
+                norm.load_state_dict(self.backbone.get_submodule(name).state_dict(), strict=False)
+
+    def after(self, experience: Experience) -> None:
+        """Keep the task's mask and the statistics of its images under it."""
+        self._settle(self.lesson(experience))
+        masks, moments = self._own()
+        self.masks, self.moments = [*self.masks, pack(masks)], [*self.moments, moments.cpu()]
+
+    def loss(self, batch: Batch) -> Tensor:
+        y = torch.searchsorted(torch.tensor(self.tasks[-1], device=batch.y.device), batch.y)
+        return F.cross_entropy(self._noted(self.inputs(batch)), y)
+
+    def _noted(self, x: Tensor) -> Tensor:
+        """The present task's outputs, normalised by this batch's statistics, which are noted: [B, outputs]."""
+        network = self._masked(straight_through(scores, self.density) for scores in self.scores)
+        for name, norm in self._norms():
+            network |= {f"{name}.{buffer}": value for buffer, value in norm.named_buffers()}
+        self.backbone.train()
+        outputs = self.run(x, network)
+        self.backbone.eval()
+        return outputs
+
+    @torch.no_grad()
+    def _settle(self, train: Examples) -> None:
+        """Make the statistics the mean over the task's images, since those noted in training are of earlier masks."""
+        norms = [norm for norm in self.backbone.modules() if isinstance(norm, nn.BatchNorm2d)]
+        if not norms or len(train) == 1:
+            return
+        momenta, mode = [norm.momentum for norm in norms], self.training
+        self.eval()
+        for norm, (_, own) in zip(norms, self._norms(), strict=True):
+            norm.momentum = None  # a plain mean over batches
+            own.reset_running_stats()
+        for batch in train.batches(CHUNK):
+            if len(batch.y) > 1:
+                self._noted(self.inputs(batch.to(self.device)))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        self.train(mode)
+
+    def run(self, x: Tensor, network: Network) -> Tensor:
+        """The output neurons of one subnetwork: [B, outputs]."""
+        network = self.base | network
+        output = network.pop("output")
+        features = functional_call(self, {f"backbone.{name}": value for name, value in network.items()}, (x,))
+        return F.linear(features, output)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.backbone.features(x)
+
+    @torch.no_grad()
+    def logits(self, batch: Batch) -> Tensor:
+        x = self.inputs(batch)
+        return self._scores(x, self.infer(x))
+
+    @torch.no_grad()
+    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+        meant = [task for task, own in enumerate(self.tasks) if set(classes) <= set(own)]
+        if len(meant) != 1:
+            return None  # these classes do not tell a task
+        return self._scores(self.inputs(batch), torch.full_like(batch.y, meant[0]))
+
+    def infer(self, x: Tensor) -> Tensor:
+        """The task of each image: [B]."""
+        left = torch.ones(len(x), len(self.tasks), dtype=torch.bool, device=x.device)
+        while (remaining := int(left[0].sum())) > 1:
+            count = 1 if self.inference == "one-shot" else remaining // 2
+            kept = self.slopes(x, left).argsort(dim=1, stable=True)[:, :count]
+            left = torch.zeros_like(left).scatter(1, kept, True)
+        return left.int().argmax(dim=1)
+
+    def slopes(self, x: Tensor, left: Tensor) -> Tensor:
+        """dH/da_i of each image where the tasks left to it are mixed in equal parts; infinite for others: [B, T]."""
+        found = x.new_full(left.shape, torch.inf)
+        for mixture in left.unique(dim=0):
+            rows, tasks = (left == mixture).all(dim=1), mixture.nonzero().flatten().tolist()
+            mixed: Network = {}
+            for task in tasks:
+                mixed = {n: v / len(tasks) + mixed.get(n, 0) for n, v in self.subnetwork(task).items()}
+            for task in tasks:
+                found[rows, task] = self._slope(x[rows], mixed, self.subnetwork(task))
+        return found
+
+    def _slope(self, x: Tensor, mixed: Network, own: Network) -> Tensor:
+        """How the entropy changes as one more part of a task comes into the mixture: [B]."""
+
+        def along(part: Tensor) -> Tensor:
+            return entropy(self.run(x, self._ready({name: mixed[name] + part * own[name] for name in mixed})))
+
+        with sdpa_kernel(SDPBackend.MATH):  # the others know no derivatives in forward mode
+            return jvp(along, (x.new_zeros(()),), (x.new_ones(()),))[1]  # type: ignore[no-any-return]
+
+    def subnetwork(self, task: int) -> Network:
+        """What is a task's own, in the form in which tasks are mixed: masked weights, means and deviations."""
+        over = task < len(self.masks)
+        masks, moments = (unpack(self.masks[task], [*self.scores]), self.moments[task]) if over else self._own()
+        parts = moments.to(self.device).split([norm.num_features for _, norm in self._norms() for _ in range(2)])
+        names = [f"{name}.{moment}" for name in self.normed for moment in ("mean", "deviation")]
+        return self._masked(masks) | dict(zip(names, parts, strict=True))
+
+    def _masked(self, masks: Iterable[Tensor]) -> Network:
+        base = self.base
+        return {name: base[name] * mask for name, mask in zip((*self.layers, "output"), masks, strict=True)}
+
+    def _own(self) -> tuple[list[Tensor], Tensor]:
+        """The mask and the moments of the present task."""
+        moments = [self.head.bias.new_empty(0)]
+        for _, norm in self._norms():
+            buffers = dict(norm.named_buffers())
+            moments += [buffers["running_mean"], (buffers["running_var"] + norm.eps).sqrt()]
+        return [best(scores, self.density) for scores in self.scores], torch.cat(moments)
+
+    def _norms(self) -> list[tuple[str, nn.BatchNorm2d]]:
+        """Each batch normalisation by its name in the backbone, with the statistics of the present task."""
+        pairs = zip(self.normed, self.norms, strict=True)
+        return [(name, norm) for name, norm in pairs if isinstance(norm, nn.BatchNorm2d)]
+
+    def _ready(self, network: Network) -> Network:
+        """The network with means and deviations as scale and shift, through which derivatives pass."""
+        ready, base = dict(network), self.base
+        for name, norm in self._norms():
+            mean, scale = ready.pop(f"{name}.mean"), base[f"{name}.weight"] / ready.pop(f"{name}.deviation")
+            ready |= {f"{name}.weight": scale, f"{name}.bias": base[f"{name}.bias"] - mean * scale}
+            unit = torch.ones_like(mean.detach())
+            ready |= {f"{name}.running_mean": 0 * unit, f"{name}.running_var": (1 - norm.eps) * unit}
+        return ready
+
+    def _scores(self, x: Tensor, tasks: Tensor) -> Tensor:
+        """The outputs of each image's task at the columns of its classes: [B, C]."""
+        scores = x.new_full((len(x), len(self.head.bias)), torch.finfo(x.dtype).min)
+        for task in tasks.unique().tolist():
+            rows, classes = tasks == task, list(self.tasks[task])
+            outputs = self.run(x[rows], self._ready(self.subnetwork(task)))
+            scores[rows.nonzero(), classes] = outputs[:, : len(classes)]
+        return scores
+
+    def objection(self, stream: Stream) -> str | None:
+        if not stream.boundaries:
+            return "SupSup finds a mask for each task and needs task boundaries, which this stream does not have"
+        sizes = [len(experience.classes) for experience in stream.experiences]
+        if max(sizes) > self.outputs:
+            return f"outputs = {self.outputs}: must be at least the classes of a task, {max(sizes)}"
+        return None
