@@ -1,0 +1,104 @@
+"""The search for each method's values: six lines per method, on characters that no table is measured on.
+
+    python benchmarks/search.py                    every method, on drawn characters
+    python benchmarks/search.py er "der++"         some of them
+    python benchmarks/search.py --stream cifar100 --backbone FILE
+
+The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
+of its training set. What fine-tunes the whole model has one optimiser, that of the best upper bound, so that these
+methods differ in the method alone; the others bring their own. Finished lines are kept; two searches may run at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from promptpool.experiments.config import Config, ConfigError, load_config
+from promptpool.experiments.runner import is_finished, run, run_folder
+from promptpool.files import write_whole
+from promptpool.metrics import average_accuracy, forgetting, learning_accuracy
+from promptpool.training.folder import read_run
+
+STREAMS: dict[str, tuple[str, ...]] = {
+    "glyphs": ("dataset.name=glyphs-validation", "dataset.train_per_class=20", "scenario.tasks=6"),
+    "cifar100": (
+        "dataset.name=cifar100",
+        "dataset.train_per_class=10",
+        "dataset.test_per_class=10",
+        "dataset.held_out=0.1",
+        "scenario.tasks=5",
+        "scenario.seed=1",
+    ),
+}
+ADAM = tuple(f"plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.001))
+SGD = tuple(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.003, 0.01, 0.03))
+# Six lines each.
+LINES: dict[str, tuple[str, ...]] = {
+    "upper-bound": (*ADAM, *SGD),
+    "er": (*ADAM, *SGD),
+    "ewc": tuple(f"learner.strength={value}" for value in (1, 10, 100, 1_000, 10_000, 100_000)),
+    "ewc-online": tuple(f"learner.strength={value}" for value in (1, 10, 100, 1_000, 10_000, 100_000)),
+    "lwf": tuple(f"learner.distill={value}" for value in (0.3, 1, 3, 10, 30, 100)),
+    "der++": tuple(f"learner.alpha={a} learner.beta={b}" for a in (0.1, 0.3, 1) for b in (0.5, 1)),
+    "bic": tuple(f"{line} learner.bias_epochs={epochs}" for line in ADAM for epochs in (50, 200)),
+    "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (16, 32)),
+    "co2l": tuple(f"{line} learner.distillation={value}" for line in ADAM for value in (0.3, 1)),
+    "supsup": tuple(f"plan.learning_rate={r} learner.density={d}" for r in (0.001, 0.003, 0.01) for d in (0.3, 0.5)),
+    "dualnet": tuple(f"plan.learning_rate={r} learner.slow_rate={s}" for r in (0.03, 0.1, 0.3) for s in (0.0003, 0.03)),
+    "l2p": tuple(f"plan.learning_rate={r} learner.prompt_length={n}" for r in (0.01, 0.02, 0.05) for n in (1, 5)),
+    "l2p-r": tuple(f"plan.learning_rate={r} learner.prompt_length={n}" for r in (0.01, 0.02, 0.05) for n in (1, 5)),
+    "masked-linear": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
+    "ft-seq-frozen": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
+    "ranpac": tuple(f"learner.projections={value}" for value in (200, 500, 1_000, 2_000, 4_000, 8_000)),
+}
+KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
+
+
+def configs(method: str, stream: str, backbone: str | None, seed: int) -> dict[str, Config]:
+    """Each line of a method by its values."""
+    given = [*STREAMS[stream], f"seed={seed}"]
+    if backbone and method not in ("supsup", "dualnet"):
+        given.append(f"backbone.name={backbone}")
+    if method in KEPT:
+        given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
+    return {line: load_config(f"glyphs100-{method}", [*given, *line.split()]) for line in LINES[method]}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=list(LINES))
+    parser.add_argument("--stream", choices=STREAMS, default="glyphs")
+    parser.add_argument("--backbone")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=Path, default=Path("runs/search"))
+    given = parser.parse_args(arguments)
+    table: list[list[str]] = [["method", "values", "average accuracy", "forgetting", "learning accuracy", "seconds"]]
+    for method in given.methods:
+        for values, config in configs(method, given.stream, given.backbone, given.seed).items():
+            folder = run_folder(given.runs, f"{given.stream}-{method}", config)
+            try:
+                if not is_finished(folder, config):
+                    for _ in run(config, folder):
+                        pass
+            except ConfigError as error:
+                if "another process" not in str(error):
+                    raise
+                continue
+            found = read_run(folder)
+            joint = bool(config["scenario"].get("joint"))
+            measured = [average_accuracy(found.accuracy)]
+            measured += [] if joint else [forgetting(found.accuracy), learning_accuracy(found.accuracy)]
+            cells = [f"{100 * value:.1f}" for value in measured] + ["-"] * (3 - len(measured))
+            table.append([method, values, *cells, f"{sum(found.seconds):.0f}"])
+            print("  ".join(table[-1]), flush=True)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(table)
+    write_whole(given.runs / f"{given.stream}.csv", text.getvalue().encode())
+
+
+if __name__ == "__main__":
+    main()
