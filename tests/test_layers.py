@@ -11,8 +11,9 @@ import promptpool
 ROOT = Path(promptpool.__file__).parent
 ROWS = [
     {"cli"},
-    {"data_commands"},
+    {"data_commands", "reproduce_commands"},
     {"complaints"},
+    {"reproduce"},
     {"serve", "experiments", "report"},
     {"classifier", "training"},
     {"learners"},

@@ -38,6 +38,7 @@ from promptpool.learners.profiles import PROFILES
 from promptpool.report.report import write_report
 from promptpool.report.tables import terminal_tables
 from promptpool.report.tensorboard import write_tensorboard
+from promptpool.reproduce_commands import reproduce
 from promptpool.training.folder import Run, is_run, read_records, read_run
 
 BACKBONES = {
@@ -56,6 +57,7 @@ app = typer.Typer(
     help="Continual learning with a pool of prompts.",
 )
 app.add_typer(data_app, name="data")
+app.command()(reproduce)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,17 +2,26 @@
 
 q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs
 read it. Ids are made of contents, so one store serves any number of streams; and every feature is computed in a
-batch of one fixed size, so it is the same to the bit whichever batch asked for it first.
+batch of one fixed size, so it is the same to the bit whichever batch asked for it first. `save` and `load` keep them
+between processes; a file that is damaged or of something else is as good as none.
 """
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
+from promptpool.files import write_whole
 
 CHUNK = 32
 
@@ -46,6 +55,34 @@ class FrozenFeatures:
             inputs = self.view.plain(torch.cat([chunk, filler]))
             computed.append(self.backbone.features(inputs)[: len(chunk)])
         return torch.cat(computed)
+
+    @cached_property
+    def of(self) -> str:
+        """What the features depend on, beside the images."""
+        return hashlib.sha256(repr((self.backbone.fingerprint(), asdict(self.view))).encode()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Write all that is known."""
+        tensors = {"ids": torch.tensor(list(self._slots)), "features": self._table[: len(self)].contiguous()}
+        write_whole(path, save(tensors, metadata={"of": self.of}))
+
+    def load(self, path: Path) -> None:
+        """Take in what a file knows and this does not."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                if (file.metadata() or {}).get("of") != self.of:
+                    return
+                ids, features = file.get_tensor("ids"), file.get_tensor("features")
+        except (SafetensorError, OSError):
+            return
+        if (
+            ids.dtype != torch.long
+            or features.dtype != torch.float32
+            or features.shape != (len(ids), self.backbone.dim)
+        ):
+            return
+        new = [row for row, identity in enumerate(ids.tolist()) if identity not in self._slots]
+        self._keep(ids[new].tolist(), features[new])
 
     def _keep(self, ids: list[int], features: Tensor) -> None:
         needed = len(self._slots) + len(ids)

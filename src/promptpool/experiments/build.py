@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptpool.backbones.features import FrozenFeatures
@@ -13,6 +14,7 @@ from promptpool.backbones.resnet import ResNet18
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
+from promptpool.data.locks import alone
 from promptpool.data.scenarios import SCENARIOS, joint
 from promptpool.data.sets import DomainSet, LabelledSet, OwnSet
 from promptpool.data.stream import Stream
@@ -50,12 +52,37 @@ class Built(NamedTuple):
 
 
 class Stock:
-    """Backbones, streams and frozen features that several runs of one process share."""
+    """Backbones, streams and frozen features that runs share; with a folder, features of other processes too."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
         self.backbones: dict[str, ViT | ResNet18] = {}
         self.streams: dict[str, tuple[Stream, Notes]] = {}
         self.features: dict[str, FrozenFeatures] = {}
+        self.written: dict[str, int] = {}  # how many features a file has
+
+    def frozen(self, key: str, backbone: ViT | ResNet18, view: View) -> FrozenFeatures:
+        """The features of a backbone in a view, with those that other processes wrote."""
+        if key not in self.features:
+            self.features[key] = FrozenFeatures(backbone, view)
+            if self.folder is not None:
+                self.features[key].load(self._file(self.folder, key))
+                self.written[key] = len(self.features[key])
+        return self.features[key]
+
+    def keep(self) -> None:
+        """Write the features that were computed since."""
+        for key, features in self.features.items():
+            if self.folder is not None and len(features) > self.written.get(key, 0):
+                path = self._file(self.folder, key)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with alone(path.with_suffix(".lock")):
+                    features.load(path)  # what others wrote meanwhile
+                    features.save(path)
+                self.written[key] = len(features)
+
+    def _file(self, folder: Path, key: str) -> Path:
+        return folder / f"{self.features[key].of[:16]}.safetensors"
 
 
 def build(config: Config, stock: Stock | None = None) -> Built:
@@ -66,8 +93,11 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     view = _made("view", View, own | config["view"])
     plan = _made("plan", Plan, config["plan"])
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
-    frozen = stock.features.setdefault(repr((config["backbone"], view)), FrozenFeatures(backbone, view))
-    shared = {} if values.get("train_backbone") else {"frozen": frozen}
+    shared = (
+        {}
+        if values.get("train_backbone")
+        else {"frozen": stock.frozen(repr((config["backbone"], view)), backbone, view)}
+    )
     learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
     dataset = config["dataset"]
     if dataset.get("size") == 0:

@@ -17,6 +17,7 @@ that names the nearest. `seed` is the seed of learner, plan and fresh weights un
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import json
@@ -60,18 +61,28 @@ def presets() -> dict[str, Path]:
 
 def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Config:
     """A preset, or a TOML file of one's own, with values set by `key=value`."""
+    return complete(overridden(read_config(name_or_path), overrides))
+
+
+def read_config(name_or_path: str) -> Config:
+    """A preset or a file as it is written."""
     path = presets().get(name_or_path, Path(name_or_path))
     if not path.is_file():
         close = difflib.get_close_matches(name_or_path, presets(), n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ConfigError(f"preset = {name_or_path!r}: no such preset or file; {hint}promptpool list shows all")
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
+
+
+def overridden(config: Config, overrides: Sequence[str]) -> Config:
+    """The configuration with values set by `key=value`."""
+    config = copy.deepcopy(config)
     for override in overrides:
         _override(config, override)
-    return complete(config)
+    return config
 
 
 def complete(config: Config) -> Config:

@@ -43,6 +43,10 @@ from promptpool.training.loop import Session, Step
 STRETCHES = 50  # of a stream without boundaries, in the picture of its schedule
 
 
+class BusyError(ConfigError):
+    """Another process is at work in the folder."""
+
+
 def run_folder(root: Path, name: str, config: Config) -> Path:
     """Where a configuration's run lies: its name and a hash of all its values."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
@@ -146,7 +150,7 @@ def _alone(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"{path}: another process is at work in this run") from error
+            raise BusyError(f"{path}: another process is at work in this run") from error
         yield
 
 

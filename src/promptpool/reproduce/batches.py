@@ -1,0 +1,78 @@
+"""What the size and the order of test batches do to each profile of L2P.
+
+A profile whose prompts are chosen by each image for itself predicts the same however test images are batched. One with
+a vote does not: images that arrive task by task vote for their task's prompts, and so tell the model the task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from promptpool.data.stream import concatenate
+from promptpool.experiments.build import Stock, build
+from promptpool.experiments.config import Config
+from promptpool.experiments.runner import open_session
+from promptpool.learners.profiles import PROFILES
+from promptpool.reproduce.benchmarks import SCALES
+from promptpool.reproduce.entries import Entry
+from promptpool.reproduce.studies import Item
+from promptpool.training.evaluation import count_correct
+from promptpool.training.folder import Run, write_json
+
+ORDERS, SIZES = ("task by task", "shuffled"), (1, 16, 128)
+FILE = "batches.json"
+
+
+def items(scale: str) -> Iterator[Item]:
+    """One run for each profile; at mini scale with the steps of the preset, since profiles are for larger streams."""
+    benchmark = SCALES[scale]["split"]
+    for name in PROFILES:
+        plain = ("view.crop=none", "view.flip=false") if scale == "mini" else ()
+        config = benchmark.config("l2p", plain, profile=name)
+        yield Item("batches", benchmark.title, "profile", name, config, benchmark.preset("l2p"))
+
+
+def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
+    """The accuracy of a finished run for each order and batch size; kept in the run's folder."""
+    file = run.path / FILE
+    counts = json.loads(file.read_text()) if file.exists() else _counts(item.config, run.path, stock)
+    if not file.exists():
+        write_json(file, counts)
+    found = []
+    for order in ORDERS:
+        for size in SIZES:
+            right, total = counts[order][str(size)]
+            found.append(
+                Entry(
+                    study="batches",
+                    stream=item.stream,
+                    group=order,
+                    method=item.method,
+                    at=str(size),
+                    accuracy=f"{100 * right / total:.2f}",
+                    loss_classes=str(item.config["learner"]["loss_classes"]),
+                    prompts=str(run.records[-1].facts["prompts_in_use"]),
+                    pool_size=str(item.config["learner"]["pool_size"]),
+                    seeds=str(item.config["seed"]),
+                    revision=str(run.environment.get("revision") or "unknown"),
+                    runs=run.path.name,
+                )
+            )
+    return found
+
+
+def _counts(config: Config, folder: Path, stock: Stock) -> dict[str, dict[str, list[int]]]:
+    """How many test images are right, of how many."""
+    built = build(config, stock)
+    learner = open_session(built, folder).learner
+    everything = concatenate(built.stream.tests)
+    mixed = everything.select(torch.randperm(len(everything), generator=torch.Generator().manual_seed(0)))
+    tests = dict(zip(ORDERS, (everything, mixed), strict=True))
+    return {
+        order: {str(size): [count_correct(learner, test, size)[0], len(test)] for size in SIZES}
+        for order, test in tests.items()
+    }

@@ -1,0 +1,76 @@
+"""What a run will cost, before it begins: passes of one image through the backbone.
+
+A pass forward is 1, forward and back 3. The counts are those of the methods' equations; what a pass takes is measured
+on this machine. An estimate for a person who plans the day, no more.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from promptpool.experiments.build import Built
+
+# For each training image and epoch.
+PASSES = {
+    "bic": 8.0,
+    "co2l": 16.0,
+    "der++": 9.0,
+    "dualnet": 30.0,
+    "er": 6.0,
+    "ewc": 3.5,
+    "ewc-online": 7.0,
+    "ft-seq": 3.0,
+    "ft-seq-frozen": 0.0,
+    "l2p": 3.0,
+    "l2p-r": 6.0,
+    "lwf": 4.0,
+    "masked-linear": 0.0,
+    "nearest-mean": 0.0,
+    "ranpac": 0.5,
+    "supsup": 4.0,
+}
+TOKENS = 65  # of an image, to which prompts are added; of the ViT that comes with the package
+ONCE = 2.0  # passes of each image that a frozen model looks at, and all that goes with a record
+
+
+def work(built: Built) -> float:
+    """The passes of a run."""
+    stream, plan = built.stream, built.plan
+    name = built.config["learner"]["name"]
+    images = sum(len(experience.train) for experience in stream.experiences)
+    tested = [len(test) for test in stream.tests]
+    seen, judged = set[int](), 0
+    for experience in stream.experiences:
+        seen.update(experience.classes)
+        judged += sum(n for n, test in zip(tested, stream.tests, strict=True) if not seen.isdisjoint(test.classes))
+    longer = 1.0
+    if name in ("l2p", "l2p-r"):
+        values = built.config["learner"]
+        longer += int(values["top_k"]) * int(values["prompt_length"]) / TOKENS
+    if name == "gdumb":
+        capacity, epochs = built.config["learner"]["capacity"], built.config["learner"]["epochs"]
+        kept = [min(capacity, images * (t + 1) // len(stream.experiences)) for t in range(len(stream.experiences))]
+        return float(3 * epochs * sum(kept) + judged)
+    inferred = len(stream.experiences) if name == "supsup" else 1
+    frozen = name in ("ft-seq-frozen", "masked-linear", "nearest-mean", "ranpac")
+    return longer * (PASSES.get(name, 3.0) * images * plan.epochs + judged * inferred * (not frozen)) + ONCE * images
+
+
+@torch.no_grad()
+def seconds_per_pass(built: Built) -> float:
+    """What one image takes forward, in one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        batch = built.stream.tests[0].batch(slice(0, 16))
+        x, backbone = built.learner.view.plain(batch.x), built.learner.backbone.eval()
+        taken = []
+        for _ in range(4):
+            begin = time.perf_counter()
+            backbone.features(x)
+            taken.append(time.perf_counter() - begin)
+    finally:
+        torch.set_num_threads(threads)
+    return min(taken) / len(x)

@@ -1,0 +1,48 @@
+"""Runs to be made, and one of them carried out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptpool.errors import DataWarning
+from promptpool.experiments.build import Stock
+from promptpool.experiments.config import Config
+from promptpool.experiments.runner import is_finished, run
+
+FEATURES = "features"  # a folder beside the runs, for what all of them read
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that a study needs; `work` is what it is thought to cost, in passes of one image."""
+
+    name: str
+    config: Config
+    folder: Path
+    work: float = 1.0
+
+
+@dataclass(frozen=True)
+class News:
+    """What a worker has to say of its job."""
+
+    job: Job
+    state: str  # "runs", "done", "busy" (another process has it), "died" (it will go on) or "failed"
+    share: float = 0.0  # of the work that is done
+    reason: str = ""  # why it failed
+
+
+def carry_out(job: Job, stock: Stock) -> Generator[float, None, None]:
+    """Take a run to its end; yields the share that is done after every step. Closing it leaves a checkpoint."""
+    if is_finished(job.folder, job.config):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # said in the run's environment
+        with closing(run(job.config, job.folder, stock=stock)) as steps:
+            for step in steps:
+                yield step.step / step.steps
+    stock.keep()

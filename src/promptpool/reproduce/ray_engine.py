@@ -1,0 +1,85 @@
+"""Runs spread over the machines of a Ray cluster, which must share the folder of the runs.
+
+Ray starts a task again, on whatever machine is left, when the process or machine at work on it dies; the run then goes
+on from its checkpoint. Without a cluster (RAY_ADDRESS), workers are processes of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from promptpool.errors import BadFileError
+from promptpool.experiments.build import Stock
+from promptpool.experiments.config import ConfigError
+from promptpool.experiments.runner import BusyError
+from promptpool.reproduce.crew import DEATHS, PATIENCE
+from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out
+from promptpool.training.folder import ENVIRONMENT, is_run, read_run
+
+PASSED_ON = ("PROMPTPOOL_DATA", "PROMPTPOOL_CACHE")  # what workers must know of where things are
+
+
+def with_ray(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generator[News, None, None]:
+    """Carry out all jobs; yields what is heard of them."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("--engine ray needs the extra: pip install 'promptpool[ray]'") from error
+    known = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    cluster = os.environ.get("RAY_ADDRESS")
+    sizes: dict[str, Any] = {} if cluster else {"num_cpus": workers * threads, "include_dashboard": False}
+    ray.init(log_to_driver=False, runtime_env={"env_vars": known | {"OMP_NUM_THREADS": str(threads)}}, **sizes)
+    task = ray.remote(num_cpus=threads, max_retries=DEATHS, retry_exceptions=False)(_carried_out)
+    pending = {task.remote(job, threads): job for job in jobs}
+    try:
+        while pending:
+            done, _ = ray.wait(list(pending), timeout=PATIENCE)
+            for reference in done:
+                job = pending.pop(reference)
+                news = _result(ray, reference, job)
+                if news.state == "busy":
+                    time.sleep(PATIENCE)
+                    pending[task.remote(job, threads)] = job
+                yield news
+            for job in pending.values():
+                if share := share_done(job):
+                    yield News(job, "runs", share)
+    finally:
+        for reference in pending:
+            ray.cancel(reference)
+        ray.shutdown()
+
+
+def share_done(job: Job) -> float:
+    """How much of a run is done, from the records in its folder."""
+    if not is_run(job.folder) or not (job.folder / ENVIRONMENT).exists():
+        return 0.0
+    run = read_run(job.folder)
+    return len(run.records) / int(run.environment["experiences"])
+
+
+def _result(ray: Any, reference: Any, job: Job) -> News:
+    try:
+        state, reason = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        first = str(error).strip().splitlines()[-1]
+        return News(job, "failed", reason=f"{type(error).__name__}: {first}")
+    return News(job, state, 1.0 if state == "done" else 0.0, reason)
+
+
+def _carried_out(job: Job, threads: int) -> tuple[str, str]:
+    """A task: the run taken to its end, and how that went."""
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        for _ in carry_out(job, Stock(job.folder.parent / FEATURES)):
+            pass
+    except BusyError:
+        return "busy", ""
+    except (ConfigError, BadFileError, OSError) as error:
+        return "failed", " ".join(str(error).split())
+    return "done", ""

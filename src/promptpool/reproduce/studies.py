@@ -1,0 +1,176 @@
+"""What each table and figure of the paper consists of, at both scales.
+
+An item is one cell: a method on a stream, with the images it keeps (or the value that a figure varies). Items of
+several studies that mean the same configuration are one run. The rows that the paper does not have, and without
+which its numbers cannot be judged, stand beside L2P everywhere: `REFERENCES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from promptpool.experiments import paper
+from promptpool.experiments.config import Config
+from promptpool.experiments.paper import Reported, Row
+from promptpool.reproduce.benchmarks import SCALES, Benchmark, kept
+
+LABELS = {
+    "ft-seq-frozen": "FT-seq-frozen",
+    "ft-seq": "FT-seq",
+    "ewc": "EWC",
+    "lwf": "LwF",
+    "l2p": "L2P",
+    "er": "ER",
+    "gdumb": "GDumb",
+    "bic": "BiC",
+    "der++": "DER++",
+    "co2l": "Co2L",
+    "l2p-r": "L2P-R",
+    "upper-bound": "Upper bound",
+    "masked-linear": "Masked linear head",
+    "one-prompt": "One prompt",
+    "nearest-mean": "Nearest class mean",
+    "ranpac": "RanPAC",
+    "supsup": "SupSup",
+    "dualnet": "DualNet",
+    "resnet18-upper-bound": "Upper bound",
+    "no-key": "Mean of prompts as key",
+    "no-diversity": "No diversified selection",
+}
+NO_BUFFER, REFERENCES, BOUND = "no buffer", "no buffer, not in the paper", "all data at once"
+REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac")
+REHEARSAL = ("er", "gdumb", "bic", "der++", "co2l", "l2p-r")
+SIZES = {  # images kept per class
+    "mini": {"split": (2, 10), "five": (2, 4), "domains": (4,), "gaussian": (6,)},
+    "paper": {"split": (10, 50), "five": (5, 10), "domains": (50,), "gaussian": (50,)},
+}
+MORE_SIZES = {"mini": (2, 5, 10), "paper": (10, 20, 50)}
+LENGTHS, POOLS = (1, 5, 10), (5, 10, 20, 30)
+PROFILES = ("paper", "google-v1", "google-v2", "pytorch-port")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One cell of a table, or one point of a figure."""
+
+    study: str
+    stream: str
+    group: str
+    method: str
+    config: Config
+    preset: str
+    at: int | None = None  # images kept per class, length of a prompt, or size of a pool
+    reported: Reported | None = None
+
+
+def table1(scale: str) -> Iterator[Item]:
+    """Class-incremental learning: similar tasks, and unlike ones."""
+    for place, reported in (("split", paper.TABLE_1["cifar100"]), ("five", paper.TABLE_1["5-datasets"])):
+        yield from _rows("table1", scale, place, reported, ("ft-seq-frozen", "ft-seq", "ewc", "lwf", "l2p"), REHEARSAL)
+
+
+def table2(scale: str) -> Iterator[Item]:
+    """Architecture-based methods, each beside the upper bound of its own backbone."""
+    split, reported = SCALES[scale]["split"], paper.TABLE_2
+    on_resnet = ("resnet18-upper-bound", "supsup", "dualnet")
+    for group, methods in (("ResNet-18", on_resnet), ("ViT", ("upper-bound", "l2p"))):
+        cells = reported["resnet18" if group == "ResNet-18" else "vit-b16"]
+        for method in methods:
+            at = SIZES[scale]["split"][0] if method == "dualnet" else None
+            found = cells.get(Row(method.removeprefix("resnet18-"))) if scale == "paper" else None
+            yield _item("table2", split, group, method, at, found)
+
+
+def table3(scale: str) -> Iterator[Item]:
+    """Domain-incremental learning."""
+    yield from _rows("table3", scale, "domains", paper.TABLE_3, ("ewc", "lwf", "l2p"), REHEARSAL)
+
+
+def table4(scale: str) -> Iterator[Item]:
+    """Task-agnostic learning: a stream without boundaries, each image once."""
+    yield from _rows("table4", scale, "gaussian", paper.TABLE_4, ("ewc", "l2p"), ("er", "gdumb", "der++", "l2p-r"))
+
+
+def table5(scale: str) -> Iterator[Item]:
+    """What each part of L2P is worth on unlike tasks."""
+    for method in ("one-prompt", "no-key", "no-diversity", "l2p"):
+        reported = paper.TABLE_5[Row(method)] if scale == "paper" else None
+        yield _item("table5", SCALES[scale]["five"], NO_BUFFER, method, None, reported)
+
+
+def figure3(scale: str) -> Iterator[Item]:
+    """Which prompts the tasks choose, similar tasks and unlike ones."""
+    for place in ("split", "five"):
+        yield _item("figure3", SCALES[scale][place], NO_BUFFER, "l2p", None, None)
+
+
+def figure4(scale: str) -> Iterator[Item]:
+    """Accuracy by length of a prompt and prompts chosen (M = 20), and by size of the pool (L_p = 5)."""
+    for place, most in (("split", 5), ("five", 4)):
+        benchmark = SCALES[scale][place]
+        for chosen in (1, most, 2 * most):
+            for length in LENGTHS:
+                values = _pool(20, chosen, length)
+                yield _item("figure4", benchmark, f"N = {chosen}", "l2p", length, None, values)
+        for size in POOLS:
+            yield _item("figure4", benchmark, "pool size", "l2p", size, None, _pool(size, most, 5))
+
+
+def buffers(scale: str) -> Iterator[Item]:
+    """Accuracy by images kept."""
+    split = SCALES[scale]["split"]
+    for method in REHEARSAL:
+        for size in MORE_SIZES[scale]:
+            yield _item("buffers", split, "images kept per class", method, size, None)
+
+
+STUDIES: Mapping[str, Callable[[str], Iterator[Item]]] = {
+    "table1": table1,
+    "table2": table2,
+    "table3": table3,
+    "table4": table4,
+    "table5": table5,
+    "figure3": figure3,
+    "figure4": figure4,
+    "buffers": buffers,
+}
+
+
+def _rows(
+    study: str,
+    scale: str,
+    place: str,
+    reported: Mapping[Row, Reported],
+    plain: tuple[str, ...],
+    rehearsal: tuple[str, ...],
+) -> Iterator[Item]:
+    """The groups of Tables 1, 3 and 4: without a buffer, the references, each buffer size, all data at once."""
+    benchmark, known = SCALES[scale][place], reported if scale == "paper" else {}
+    for method in plain:
+        yield _item(study, benchmark, NO_BUFFER, method, None, known.get(Row(method)))
+    for method in REFERENCE_METHODS:
+        yield _item(study, benchmark, REFERENCES, method, None, None)
+    for size in SIZES[scale][place]:
+        for method in rehearsal:
+            yield _item(study, benchmark, f"{size} per class", method, size, known.get(Row(method, size)))
+    yield _item(study, benchmark, BOUND, "upper-bound", None, known.get(Row("upper-bound")))
+
+
+def _item(
+    study: str,
+    benchmark: Benchmark,
+    group: str,
+    method: str,
+    at: int | None,
+    reported: Reported | None,
+    overrides: tuple[str, ...] | None = None,
+) -> Item:
+    if overrides is None:
+        overrides = () if at is None else (kept(benchmark, at),)
+    config, preset = benchmark.config(method, overrides), benchmark.preset(method)
+    return Item(study, benchmark.title, group, LABELS[method], config, preset, at, reported)
+
+
+def _pool(size: int, chosen: int, length: int) -> tuple[str, ...]:
+    return (f"learner.pool_size={size}", f"learner.top_k={chosen}", f"learner.prompt_length={length}")

@@ -1,0 +1,144 @@
+"""`promptpool reproduce`: a table or figure of the paper by one command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from promptpool.complaints import complaints
+from promptpool.experiments.config import ConfigError
+from promptpool.experiments.display import reading
+from promptpool.experiments.runner import is_finished
+from promptpool.reproduce import tables
+from promptpool.reproduce.benchmarks import SCALES
+from promptpool.reproduce.claims import claims
+from promptpool.reproduce.crew import with_processes
+from promptpool.reproduce.display import duration, watched
+from promptpool.reproduce.jobs import Job
+from promptpool.reproduce.outcome import read_results, write_results
+from promptpool.reproduce.plan import Results, Wanted, checked, collect, names_of
+from promptpool.training.folder import is_run, read_records
+
+ENGINES = ("processes", "ray")
+
+
+def reproduce(
+    target: Annotated[str, typer.Argument(help="table1 to table5, figure3, figure4, buffers, batches, or all.")],
+    scale: Annotated[str, typer.Option(help="mini: drawn characters, offline; paper: the real benchmarks.")] = "mini",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each configuration, with seeds 0, 1, ...")] = 1,
+    only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*".')] = "*",
+    show: Annotated[bool, typer.Option("--list", help="Say which runs there are and how far, and stop.")] = False,
+    workers: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one for each core.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each; the last digits depend on it.")] = 1,
+    engine: Annotated[str, typer.Option(help="processes, or ray: the machines of a Ray cluster.")] = "processes",
+    runs: Annotated[Path | None, typer.Option(help="Where run folders go.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where tables, figures and the page go.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Pre-trained weights in the place of the scale's own.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Images per class, to try the whole path.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the published data sets.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="Print from the CSV files of this folder.")] = None,
+) -> None:
+    """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
+    console = Console()
+    with complaints():
+        names = names_of(target)
+        if source is not None:
+            found = read_results(source)
+            _print(
+                console, Results({name: found.entries[name] for name in names if name in found.entries}, found.shares)
+            )
+            return
+        for name, value, allowed in (("--scale", scale, tuple(SCALES)), ("--engine", engine, ENGINES)):
+            if value not in allowed:
+                raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
+        if data is not None:
+            os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
+        where = runs or Path("runs") / f"reproduce-{scale}"
+        wanted = Wanted(names, scale, seeds, where.resolve(), only, limit, backbone)
+        jobs = wanted.jobs()
+        if not jobs:
+            raise ConfigError(f"--only {only}: no method of {target} is called so")
+        if show:
+            console.print(_listed(jobs))
+            return
+        failed = _carry_out(console, jobs, engine, workers or os.cpu_count() or 1, threads)
+        with reading(console):
+            results = collect(wanted)
+        page = write_results(results, out or Path("reproduced") / scale, where)
+    _print(console, results)
+    typer.echo(f"tables, figures and the page: {page}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int, threads: int) -> int:
+    """Take all runs to their end; returns how many failed."""
+    open_jobs = [job for job in jobs if not is_finished(job.folder, job.config)]
+    console.print(f"{len(jobs)} runs, {len(jobs) - len(open_jobs)} of them finished", highlight=False)
+    if not open_jobs:
+        return 0
+    with reading(console):
+        costed, seconds = checked(open_jobs)
+    workers = min(workers, len(costed))
+    expected = seconds / workers
+    console.print(f"estimate: {duration(expected)} with {workers} at a time", highlight=False)
+    if engine == "ray":
+        from promptpool.reproduce.ray_engine import with_ray
+
+        news = with_ray(costed, workers=workers, threads=threads)
+    else:
+        news = with_processes(costed, workers=workers, threads=threads)
+    begin, failed = time.monotonic(), 0
+    with closing(news), _stoppable():
+        for word in watched(console, costed, news, expected):
+            failed += word.state == "failed"
+    console.print(f"took {duration(time.monotonic() - begin)}", highlight=False)
+    return failed
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends as Ctrl-C does: workers leave their checkpoints."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _listed(jobs: Sequence[Job]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "state", "folder"):
+        table.add_column(name)
+    for job in jobs:
+        done = len(read_records(job.folder)) if is_run(job.folder) else 0
+        state = "finished" if is_finished(job.folder, job.config) else f"{done} records" if done else "-"
+        table.add_row(Text(job.name), state, Text(job.folder.name))
+    return table
+
+
+def _print(console: Console, results: Results) -> None:
+    for name, entries in results.entries.items():
+        if name != "figure3":
+            for table in tables.terminal(entries):
+                console.print(table)
+    entries = [entry for found in results.entries.values() for entry in found]
+    for claim in claims(entries, results.shares):
+        said = f"{claim.verdict}: {claim.text} ({claim.stream}). {claim.numbers}"
+        console.print(said, highlight=False, markup=False)
