@@ -14,7 +14,7 @@ from promptpool.experiments.config import Config, complete, overridden, read_con
 
 # What is a preset's name here is its values there.
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "one-prompt": ("l2p", ("learner.pool_size=1", "learner.top_k=1", "learner.diversify=false")),
+    "one-prompt": ("l2p", ("learner.pool_size=1", "learner.top_k=1", "learner.diversify=false")),  # and as long
     "no-key": ("l2p", ("learner.key=mean",)),
     "no-diversity": ("l2p", ("learner.diversify=false",)),
 }
@@ -42,7 +42,10 @@ class Benchmark:
         joint = {"joint": True} if raw["scenario"].get("joint") else {}
         for table, own in self.tables.items():
             raw[table] = own | (joint if table == "scenario" else {})
-        return complete(overridden(raw, (*self.of_method.get(base, ()), *values, *overrides)))
+        whole = complete(overridden(raw, (*self.of_method.get(base, ()), *overrides)))
+        if method == "one-prompt":
+            values = (*values, f"learner.prompt_length={whole['learner']['top_k'] * whole['learner']['prompt_length']}")
+        return complete(overridden(whole, values)) if values else whole
 
 
 def kept(benchmark: Benchmark, per_class: int) -> str:
