@@ -23,13 +23,16 @@ from promptpool.experiments.runner import is_finished
 from promptpool.reproduce import tables
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import claims
+from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.crew import with_processes
 from promptpool.reproduce.display import duration, watched
+from promptpool.reproduce.entries import to_csv
 from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.outcome import read_results, write_results
 from promptpool.reproduce.plan import Results, Wanted, checked, collect, names_of
 from promptpool.training.folder import is_run, read_records
 
+FORMS = ("terminal", "markdown", "latex", "csv")
 ENGINES = ("processes", "ray")
 
 
@@ -47,21 +50,25 @@ def reproduce(
     backbone: Annotated[str | None, typer.Option(help="Pre-trained weights in the place of the scale's own.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Images per class, to try the whole path.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the published data sets.")] = None,
+    form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
     source: Annotated[Path | None, typer.Option("--from", help="Print from the CSV files of this folder.")] = None,
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
     console = Console()
     with complaints():
         names = names_of(target)
-        if source is not None:
-            found = read_results(source)
-            _print(
-                console, Results({name: found.entries[name] for name in names if name in found.entries}, found.shares)
-            )
-            return
-        for name, value, allowed in (("--scale", scale, tuple(SCALES)), ("--engine", engine, ENGINES)):
+        for name, value, allowed in (
+            ("--scale", scale, tuple(SCALES)),
+            ("--engine", engine, ENGINES),
+            ("--format", form, FORMS),
+        ):
             if value not in allowed:
                 raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
+        if source is not None:
+            found = read_results(source)
+            chosen = {name: found.entries[name] for name in names if name in found.entries}
+            _print(console, Results(chosen, found.shares), form)
+            return
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
         where = runs or Path("runs") / f"reproduce-{scale}"
@@ -76,7 +83,7 @@ def reproduce(
         with reading(console):
             results = collect(wanted)
         page = write_results(results, out or Path("reproduced") / scale, where)
-    _print(console, results)
+    _print(console, results, form)
     typer.echo(f"tables, figures and the page: {page}")
     if failed:
         raise typer.Exit(1)
@@ -133,12 +140,17 @@ def _listed(jobs: Sequence[Job]) -> Table:
     return table
 
 
-def _print(console: Console, results: Results) -> None:
-    for name, entries in results.entries.items():
-        if name != "figure3":
-            for table in tables.terminal(entries):
-                console.print(table)
-    entries = [entry for found in results.entries.values() for entry in found]
-    for claim in claims(entries, results.shares):
+def _print(console: Console, results: Results, form: str) -> None:
+    found = claims([entry for entries in results.entries.values() for entry in entries], results.shares)
+    if form != "terminal":
+        write = {"markdown": tables.markdown, "latex": tables.latex, "csv": to_csv}[form]
+        typer.echo("\n".join(write(entries) for entries in results.entries.values() if entries), nl=False)
+        if form == "markdown" and found:
+            typer.echo("\n" + claims_markdown(found), nl=False)
+        return
+    for entries in results.entries.values():
+        for table in tables.terminal([entry for entry in entries if entry.study != "figure3"]):
+            console.print(table)
+    for claim in found:
         said = f"{claim.verdict}: {claim.text} ({claim.stream}). {claim.numbers}"
         console.print(said, highlight=False, markup=False)

@@ -101,7 +101,7 @@ def run(
 
 def open_session(built: Built, path: Path) -> Session:
     """The session of a run folder, where it stopped or at its start, with the folder's files in place."""
-    session = Session(built.learner, built.stream, built.plan)
+    session = Session(built.learner.to(device()), built.stream, built.plan)
     if (path / CHECKPOINT).exists():
         load_checkpoint(path / CHECKPOINT, session)
     if distributed.rank() == 0:
@@ -114,6 +114,11 @@ def open_session(built: Built, path: Path) -> Session:
     return session
 
 
+def device() -> torch.device:
+    """This process's GPU if there is one; CUDA_VISIBLE_DEVICES decides which, and an empty one means the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
 def environment(built: Built) -> dict[str, Any]:
     """What the numbers of a run depend on, beside its configuration."""
     learner, stream = built.learner, built.stream
@@ -124,6 +129,7 @@ def environment(built: Built) -> dict[str, Any]:
         "numpy": np.__version__,
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
+        "device": str(device()),
         "ranks": distributed.world(),
         "seed": built.config["seed"],
         "backbone": learner.backbone.origin,

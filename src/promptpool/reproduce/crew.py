@@ -36,10 +36,11 @@ EVERY = 0.25  # seconds between two words of a worker
 class Worker:
     """A process and the line to it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, number: int, threads: int) -> None:
+        self.number = number
         context = multiprocessing.get_context("spawn")
         self.line, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_work, args=(theirs, threads), daemon=True)
+        self.process: BaseProcess = context.Process(target=_work, args=(theirs, threads, number), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -56,7 +57,7 @@ class Worker:
 def with_processes(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generator[News, None, None]:
     """Carry out all jobs; yields what workers say."""
     waiting, deaths, put_off = deque(jobs), Counter[Path](), dict[Path, float]()
-    idle = [Worker(threads) for _ in range(min(workers, len(jobs)))]
+    idle = [Worker(number, threads) for number in range(min(workers, len(jobs)))]
     busy: dict[Any, tuple[Worker, Job]] = {}  # by line
     try:
         while waiting or busy:
@@ -74,7 +75,7 @@ def with_processes(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Ge
                     news = News(job, "died")
                     if deaths[job.folder] == DEATHS:
                         news = News(job, "failed", reason=f"the process at work on it died {DEATHS} times")
-                    worker = Worker(threads)
+                    worker = Worker(worker.number, threads)
                 if news.state != "runs":
                     del busy[line]
                     idle.append(worker)
@@ -95,11 +96,13 @@ def _stop(workers: Sequence[Worker]) -> None:
         worker.process.kill()
 
 
-def _work(line: Connection, threads: int) -> None:
-    """The life of a worker."""
+def _work(line: Connection, threads: int, number: int) -> None:
+    """The life of a worker; where there are GPUs, workers take them in turn."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it says when to stop
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
     stock: Stock | None = None
     try:
         while True:
