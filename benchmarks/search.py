@@ -40,8 +40,8 @@ SGD = tuple(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" fo
 LINES: dict[str, tuple[str, ...]] = {
     "upper-bound": (*ADAM, *SGD),
     "er": (*ADAM, *SGD),
-    "ewc": tuple(f"learner.strength={value}" for value in (1, 10, 100, 1_000, 10_000, 100_000)),
-    "ewc-online": tuple(f"learner.strength={value}" for value in (1, 10, 100, 1_000, 10_000, 100_000)),
+    "ewc": tuple(f"learner.strength={value}" for value in (10, 100, 1_000, 10_000, 30_000, 100_000)),
+    "ewc-online": tuple(f"learner.strength={value}" for value in (10, 100, 1_000, 10_000, 30_000, 100_000)),
     "lwf": tuple(f"learner.distill={value}" for value in (0.3, 1, 3, 10, 30, 100)),
     "der++": tuple(f"learner.alpha={a} learner.beta={b}" for a in (0.1, 0.3, 1) for b in (0.5, 1)),
     "bic": tuple(f"{line} learner.bias_epochs={epochs}" for line in ADAM for epochs in (50, 200)),
@@ -58,11 +58,11 @@ LINES: dict[str, tuple[str, ...]] = {
 KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
 
 
-def configs(method: str, stream: str, backbone: str | None, seed: int) -> dict[str, Config]:
+def configs(method: str, stream: str, backbone: str | None, image_size: Sequence[int], seed: int) -> dict[str, Config]:
     """Each line of a method by its values."""
     given = [*STREAMS[stream], f"seed={seed}"]
     if backbone and method not in ("supsup", "dualnet"):
-        given.append(f"backbone.name={backbone}")
+        given += [f"backbone.name={backbone}", *(f"backbone.image_size={size}" for size in image_size)]
     if method in KEPT:
         given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
     return {line: load_config(f"glyphs100-{method}", [*given, *line.split()]) for line in LINES[method]}
@@ -73,12 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("methods", nargs="*", default=list(LINES))
     parser.add_argument("--stream", choices=STREAMS, default="glyphs")
     parser.add_argument("--backbone")
+    parser.add_argument("--image-size", type=int, action="append", default=[], help="with --backbone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs/search"))
     given = parser.parse_args(arguments)
     table: list[list[str]] = [["method", "values", "average accuracy", "forgetting", "learning accuracy", "seconds"]]
     for method in given.methods:
-        for values, config in configs(method, given.stream, given.backbone, given.seed).items():
+        for values, config in configs(method, given.stream, given.backbone, given.image_size, given.seed).items():
             folder = run_folder(given.runs, f"{given.stream}-{method}", config)
             try:
                 if not is_finished(folder, config):

@@ -33,7 +33,7 @@ def items(scale: str) -> Iterator[Item]:
     for name in PROFILES:
         plain = ("view.crop=none", "view.flip=false") if scale == "mini" else ()
         config = benchmark.config("l2p", plain, profile=name)
-        yield Item("batches", benchmark.title, "profile", name, config, benchmark.preset("l2p"))
+        yield Item("batches", benchmark.title, "profile", name, config)
 
 
 def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:

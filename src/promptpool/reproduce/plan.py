@@ -43,7 +43,8 @@ class Wanted:
                     yield replace(item, config=self._changed(item.config))
 
     def folder(self, item: Item, seed: int) -> Path:
-        return run_folder(self.runs, item.preset, seeded(item.config, seed))
+        name = f"{item.stream}-{item.method}".lower().replace(" ", "-")
+        return run_folder(self.runs, name, seeded(item.config, seed))
 
     def jobs(self) -> list[Job]:
         """One for each run that is needed; a configuration that stands in several cells is one run."""

@@ -59,7 +59,6 @@ class Item:
     group: str
     method: str
     config: Config
-    preset: str
     at: int | None = None  # images kept per class, length of a prompt, or size of a pool
     reported: Reported | None = None
 
@@ -168,8 +167,8 @@ def _item(
 ) -> Item:
     if overrides is None:
         overrides = () if at is None else (kept(benchmark, at),)
-    config, preset = benchmark.config(method, overrides), benchmark.preset(method)
-    return Item(study, benchmark.title, group, LABELS[method], config, preset, at, reported)
+    config = benchmark.config(method, overrides)
+    return Item(study, benchmark.title, group, LABELS[method], config, at, reported)
 
 
 def _pool(size: int, chosen: int, length: int) -> tuple[str, ...]:
