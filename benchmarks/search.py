@@ -45,7 +45,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "lwf": tuple(f"learner.distill={value}" for value in (0.3, 1, 3, 10, 30, 100)),
     "der++": tuple(f"learner.alpha={a} learner.beta={b}" for a in (0.1, 0.3, 1) for b in (0.5, 1)),
     "bic": tuple(f"{line} learner.bias_epochs={epochs}" for line in ADAM for epochs in (50, 200)),
-    "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (16, 32)),
+    "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (8, 16)),
     "co2l": tuple(f"{line} learner.distillation={value}" for line in ADAM for value in (0.3, 1)),
     "supsup": tuple(f"plan.learning_rate={r} learner.density={d}" for r in (0.001, 0.003, 0.01) for d in (0.3, 0.5)),
     "dualnet": tuple(f"plan.learning_rate={r} learner.slow_rate={s}" for r in (0.03, 0.1, 0.3) for s in (0.0003, 0.03)),
