@@ -9,8 +9,9 @@ READY := .venv/.ready
 demo: $(READY)
 	$(BIN)/promptpool demo
 
+# Files are spread over the cores, each in processes of one thread.
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
 
 browser-test: $(READY)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
