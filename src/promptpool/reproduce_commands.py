@@ -40,7 +40,7 @@ def reproduce(
     target: Annotated[str, typer.Argument(help="table1 to table5, figure3, figure4, buffers, batches, or all.")],
     scale: Annotated[str, typer.Option(help="mini: drawn characters, offline; paper: the real benchmarks.")] = "mini",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each configuration, with seeds 0, 1, ...")] = 1,
-    only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*".')] = "*",
+    only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*", or "Split* L2P*".')] = "*",
     show: Annotated[bool, typer.Option("--list", help="Say which runs there are and how far, and stop.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one for each core.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each; the last digits depend on it.")] = 1,

@@ -39,7 +39,8 @@ class Wanted:
         """Every cell, in order."""
         for study in self.studies:
             for item in batches.items(self.scale) if study == "batches" else STUDIES[study](self.scale):
-                if fnmatchcase(item.method.lower(), self.only.lower()):
+                names = (item.method.lower(), f"{item.stream} {item.method}".lower())
+                if any(fnmatchcase(name, self.only.lower()) for name in names):
                     yield replace(item, config=self._changed(item.config))
 
     def folder(self, item: Item, seed: int) -> Path:
