@@ -28,8 +28,8 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "cifar100": (
         "dataset.name=cifar100",
         "dataset.train_per_class=10",
-        "dataset.test_per_class=10",
-        "dataset.held_out=0.1",
+        "dataset.test_per_class=none",
+        "dataset.held_out=10",
         "scenario.tasks=5",
         "scenario.seed=1",
     ),

@@ -48,9 +48,10 @@ class Benchmark:
         return complete(overridden(whole, values)) if values else whole
 
 
-def kept(benchmark: Benchmark, per_class: int) -> str:
-    """The override that gives a method its memory."""
-    return f"learner.capacity={per_class * benchmark.classes}"
+def kept(benchmark: Benchmark, method: str, per_class: int) -> tuple[str, ...]:
+    """The overrides that give a method its memory; BiC holds out a tenth of it, but an image of each class at least."""
+    held_out = (f"learner.held_out={1 / per_class}",) if method == "bic" and per_class < 10 else ()
+    return (f"learner.capacity={per_class * benchmark.classes}", *held_out)
 
 
 def mini(name: str, train: int, test: int, scenario: dict[str, Any]) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _item(
     overrides: tuple[str, ...] | None = None,
 ) -> Item:
     if overrides is None:
-        overrides = () if at is None else (kept(benchmark, at),)
+        overrides = () if at is None else kept(benchmark, method, at)
     config = benchmark.config(method, overrides)
     return Item(study, benchmark.title, group, LABELS[method], config, at, reported)
 

@@ -1,0 +1,41 @@
+"""The tables in the docs are those that the command prints from the CSV files beside them."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from promptpool.cli import app
+from promptpool.reproduce.outcome import read_results
+from promptpool.reproduce.plan import NAMES
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+STORED = DOCS / "results" / "mini"
+
+
+def printed(name: str) -> str:
+    command = ["reproduce", name, "--from", str(STORED), "--format", "markdown"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "figure3"])
+def test_a_table_of_the_docs_is_what_the_command_prints(name: str) -> None:
+    table = printed(name).split("\n| claim")[0]
+    assert table.strip()
+    assert table.rstrip("\n") in (DOCS / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_verdicts_of_the_docs_are_those_that_the_command_prints() -> None:
+    whole = printed("all")
+    verdicts = whole[whole.index("| claim") :]
+    assert verdicts.rstrip("\n") in (DOCS / "results.md").read_text(encoding="utf-8")
+
+
+def test_stored_results_say_which_revision_made_them() -> None:
+    for entries in read_results(STORED).entries.values():
+        for entry in entries:
+            assert entry.revision, f"{entry.study}, {entry.stream}, {entry.method}"
+            assert "dirty" not in entry.revision
+            assert "unknown" not in entry.revision
