@@ -12,13 +12,12 @@ import torch
 from fisher_worker import CASES, information
 from safetensors.torch import load_file
 
-from promptpool.learners import LEARNERS
 from promptpool.training.checkpoint import learn
 from promptpool.training.record import Record
-from toys import ON_RESNET, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import METHODS, ON_RESNET, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
 
 # Batch normalisation sees one rank's images: there, ranks equal each other (rank_worker.py) but not one process.
-NAMES = [name for name in LEARNERS if name not in ON_RESNET]
+NAMES = [name for name in METHODS if name not in ON_RESNET]
 TESTS = Path(__file__).parents[1]
 
 

@@ -6,9 +6,10 @@
     z = mean of the first N * L_p rows of f_r(x_p)
     loss = CE(g(z), y) + pull * sum_i gamma(q, k_si)      mean over the batch, Eq. 5
 
-Only prompts, keys and head learn; keys learn from the second term alone. With `capacity` > 0 the loss is taken
-over the new images and as many replayed ones together; a new image competes among the classes of its task, a
-replayed one among all seen, as in the released code (its `replay_no_mask`), since the paper does not say.
+Only prompts, keys and head learn; keys learn from the second term alone. With `train_backbone` f learns too, but for
+the f of the query. With `capacity` > 0 the loss is taken over the new images and as many replayed ones together; a
+new image competes among the classes of its task, a replayed one among all seen, as in the released code (its
+`replay_no_mask`), since the paper does not say.
 
 Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
 is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
@@ -47,10 +48,12 @@ class L2P(Learner):
     `order` and `position` say where prompts stand among the tokens and which position embedding they get.
     `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with
     the unchanged image, whose feature is computed once. `replay_classes` are the classes that the loss sees for
-    replayed images, as `loss_classes` for new ones.
+    replayed images, as `loss_classes` for new ones. With `train_backbone` a copy of the transformer learns as well, as
+    the released code suggests for rehearsal; queries are of the frozen one all the same.
     """
 
     remembers = ("memory",)
+    keeps_original = True
     backbone: Backbone
 
     def __init__(
@@ -74,6 +77,7 @@ class L2P(Learner):
         replay_classes: str = "seen",
         loss_classes: str = "current",
         head_start: str = "zeros",
+        train_backbone: bool = False,
         seed: int = 0,
         frozen: FrozenFeatures | None = None,
     ) -> None:
@@ -82,7 +86,7 @@ class L2P(Learner):
             view,
             loss_classes=loss_classes,
             head_start=head_start,
-            train_backbone=False,
+            train_backbone=train_backbone,
             seed=seed,
             frozen=frozen,
         )
@@ -143,7 +147,7 @@ class L2P(Learner):
         """q(x): [B, D]."""
         if self.training and not self.view.fixed and self.query_view == "same":
             with torch.no_grad():
-                return self.backbone.features(x)
+                return self.frozen.backbone.features(x)
         return self.frozen(batch)
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
