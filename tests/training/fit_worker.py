@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 2 fit_worker.py FILE
 
-Rank 0 leaves what was fitted in FILE. Without torchrun the same function serves a single process.
+Ranks hold one model also where it has batch statistics. Rank 0 leaves what was fitted in FILE. Without torchrun the
+same function serves a single process.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import sys
 from typing import Any
 
 import torch
+from rank_worker import assert_one_model
 from safetensors.torch import save_file
 from torch import Tensor
 
 from promptpool import distributed
+from promptpool.learners.gdumb import GDumb
 from promptpool.training.checkpoint import learn
-from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import RANDOM_VIEW, VIEW, backbone_of, toy_learner, toy_plan_for_ranks, toy_stream
 
 # Batches of one row; and of two and one, of which the odd row comes last. Both draw views and boxes.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -39,6 +42,9 @@ def main() -> None:
     found = {
         f"{case}/{key}": value.contiguous() for case, made in CASES.items() for key, value in fitted(*made).items()
     }
+    learner = GDumb(backbone_of("dualnet"), VIEW, capacity=12, epochs=2, batch_size=12)
+    list(learn(learner, toy_stream(per_class=5), toy_plan_for_ranks()))
+    assert_one_model(learner)
     if distributed.rank() == 0:
         save_file(found, sys.argv[1])
     distributed.stop()

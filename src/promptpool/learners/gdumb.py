@@ -144,6 +144,7 @@ class GDumb(Learner):
             generator=self.generator,
             rate=self.rate,
         )
+        distributed.agree(self)  # once will do: running statistics take no part in the fit
         self.zero_grad()
 
     def rate(self, epoch: int) -> float:
