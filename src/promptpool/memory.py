@@ -3,7 +3,7 @@
 Every example draws one number when it arrives, and the memory keeps the lowest: over all examples (a reservoir:
 each example seen so far is equally likely to be there), or in turn over the classes (balanced: no class has two
 rows more than another that had as many to give). Both are one sort per batch, without a loop over examples. The
-greedy policy is GDumb's Algorithm 1, one example after the other, whose number then says who leaves for it.
+greedy policy is GDumb's, one example after the other, whose number then says who leaves for it.
 Under several ranks each holds the whole memory, so any number of ranks replays what one process would.
 """
 
@@ -117,7 +117,7 @@ class Memory:
 def greedy(y: Tensor, lots: Tensor, capacity: int) -> Tensor:
     """The rows to keep, in order, when the last `len(lots)` of these labels arrive one by one.
 
-    The greedy balancing sampler (Prabhu et al., 2020, Algorithm 1): an example is taken if its class is new or has
+    The greedy balancing sampler of GDumb (Prabhu et al., 2020): an example is taken if its class is new or has
     fewer rows than capacity / classes. In a full memory a row of the largest class (of equal ones the first) leaves
     for it; the newcomer's lot in [0, 1) says which.
     """

@@ -3,8 +3,8 @@
 Stage 1, on the new images X^m and the memory X^n, with n old and m new classes:
 
     L_d = -sum_k p_k log q_k over the n old classes, both at temperature T     Eq. 1
-    L_c = CE(o(x), y) over the n + m classes                                   Eq. 2
-    loss = lambda L_d + (1 - lambda) L_c,  lambda = n / (n + m)                Eq. 3, mean over X^n and X^m
+    L_c = CE(o(x), y) over the n + m classes                                   the classification loss
+    loss = lambda L_d + (1 - lambda) L_c,  lambda = n / (n + m)                mean over X^n and X^m
 
 Stage 2, with all else frozen, on as many held-out images of each class, old or new, none of them trained on:
 
@@ -15,9 +15,10 @@ The corrected model is the one that is tested, that teaches (p) and that learns 
 beta stay applied to its classes. `held_out` of the memory's places are for held-out images (9:1 in the paper).
 
 Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
-means by the sizes of X^n and X^m: the expectation of Eq. 3, where the paper draws from their union. Held-out images are
-at most the share `held_out` of a class's images. Eq. 5 is descended on all rows at once, at one rate, without the
-released code's decay of beta; that code corrects the newest classes alone and leaves the older to distillation.
+means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Held-out images
+are at most the share `held_out` of a class's images. Eq. 5 is descended on all rows at once and at one rate. The
+released code lowers the rate and adds 0.05 beta^2, which the paper does not have and this does not either; that code
+corrects the newest classes alone and leaves the older to distillation.
 Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
 """
 
@@ -112,9 +113,9 @@ class BiC(Learner):
         logits, old = self.corrected(self.head(own)), list(self.old)
         answers = self.corrected(self.teacher["head"](theirs))
         kept = distillation(logits[:, old], answers[:, old], self.temperature)  # Eq. 1
-        right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # Eq. 2
+        right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # L_c
         weight = len(self.old) / (len(self.old) + len(self.current))
-        each: Tensor = weight * kept + (1 - weight) * right  # Eq. 3
+        each: Tensor = weight * kept + (1 - weight) * right
         new, again = each[: len(batch.y)].mean(), each[len(batch.y) :].mean()
         return (1 - self.replayed) * new + self.replayed * again
 

@@ -1,10 +1,10 @@
-"""Co2L: contrastive continual learning (Cha et al., 2021).
+"""Co2L: contrastive continual learning (Cha et al., 2021; equations of arXiv 2106.14413v1).
 
     z = h(f(x)[0]) / |h(f(x)[0])|       h: linear, ReLU, linear; two random views of each image, 2N rows in a batch
-    L_asym = sum_{i in S} -1/|P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t))      Eq. 3
-    p_ij(kappa) = exp(z_i z_j / kappa) / sum_{k != i} exp(z_i z_k / kappa)                                Eqs. 4, 5
-    L_IRD = sum_i sum_{j != i} -p_ij(kappa*, past model) log p_ij(kappa)                                       Eq. 6
-    loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 7
+    L_asym = sum_{i in S} -1/|P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t))     Eq. 10
+    p_ij(kappa) = exp(z_i z_j / kappa) / sum_{k != i} exp(z_i z_k / kappa)                              Eqs. 11, 12
+    L_IRD = sum_i sum_{j != i} -p_ij(kappa*, past model) log p_ij(kappa)                                      Eq. 13
+    loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 9
 
 S are the rows of the present task, P_i the other rows with the label of row i; rows from the memory are positives and
 negatives but never anchors. The past model is that of the end of the task before. After each task a new linear head
@@ -13,7 +13,7 @@ is fitted to the frozen features of the memory and the task's own images, with c
 Deviations: a batch is joined by as many images of the memory as it has; the paper shuffles task and memory together.
 Views are crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed
 once. The learning rate is constant within a task. Where a class comes again in another domain, all its images are
-positives of each other; the authors' code takes it for another class there.
+positives of each other; the paper takes it for another class there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Online EWC: EWC++ of Chaudhry et al. (Riemannian Walk, ECCV 2018), which needs no task boundary.
 
-    F <- rate * F_batch + (1 - rate) * F                       at every step, their Eq. 6
+    F <- rate * F_batch + (1 - rate) * F                       at every step
     loss = CE(g(f(x)[0]), y) + strength / 2 * sum_i F*_i (theta_i - theta*_i)^2
 
 F_batch is the diagonal of the Fisher information over the batch, example by example (`fisher.py`), at the parameters

@@ -1,6 +1,6 @@
 """GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone when it matters.
 
-    M <- greedy balancing sampler(M, (x, y))              Algorithm 1, while the stream passes; nothing is learned
+    M <- greedy balancing sampler(M, (x, y))              while the stream passes; nothing is learned
     theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   whenever it is judged, among the classes seen
 
 The fit is the authors': SGD with momentum, a first epoch at a tenth of the highest rate, then SGDR (a cosine from the
@@ -9,8 +9,8 @@ highest rate to the lowest, restarted after 1, 2, 4, ... epochs), gradients clip
 Deviations: "fresh" is the pre-trained backbone as it was given with a new head, where the paper draws random weights,
 so that all methods start from the same ones. Crops and flips are the view's. The model of the last epoch is judged;
 the authors' code reports the best epoch on the test set. That code fills the memory before training with the first
-capacity / classes of each class; this is Algorithm 1 itself. Batches of a fit are of nearly equal size, without a
-short last one.
+capacity / classes of each class; this is the paper's sampler, but of equally large classes the first gives way, not one
+by lot. Batches of a fit are of nearly equal size, without a short last one.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     M_t = 1 where |s_t| is among the top k % of its layer     edge-popup (Ramanujan et al., 2020), straight-through
     loss = CE(p, y)                                       over the output neurons, y counted within the task
     p(a) = f(x, W * sum_i a_i M_i),   a_i = 1 / T         at test: all masks in superposition, H the entropy
-    t = argmin_i dH(p(a)) / da_i                          one-shot (Algorithm 1)
-    a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: binary (Algorithm 2)
+    t = argmin_i dH(p(a)) / da_i                          the One-Shot algorithm
+    a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: the Binary algorithm
 
 Nothing but the scores is learned, and nothing is forgotten once a task is known. The output layer is the paper's for
 tasks with labels of their own (GNu): `outputs` fixed random neurons, masked like every layer; neuron j is the j-th
