@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool import distributed
+from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples
 
 POLICIES = ("reservoir", "balanced", "greedy")
@@ -26,10 +27,8 @@ class Memory:
     """At most `capacity` examples, raw, with whatever was added beside them."""
 
     def __init__(self, capacity: int, *, generator: torch.Generator, policy: str = "reservoir") -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity = {capacity}: must be at least 1")
-        if policy not in POLICIES:
-            raise ValueError(f"policy = {policy!r}: must be one of {', '.join(POLICIES)}")
+        at_least(1, capacity=capacity)
+        one_of(POLICIES, policy=policy)
         self.capacity, self.policy, self.generator = capacity, policy, generator
         self.lots = torch.empty(0, dtype=torch.float64)
         self._rows: Batch | None = None  # room for `capacity` rows, of which the first len(self) are filled

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.head import Head
@@ -58,8 +59,7 @@ class Learner(nn.Module):
         frozen: FrozenFeatures | None = None,
     ) -> None:
         super().__init__()
-        if loss_classes not in LOSS_CLASSES:
-            raise ValueError(f"loss_classes = {loss_classes!r}: must be one of {', '.join(LOSS_CLASSES)}")
+        one_of(LOSS_CLASSES, loss_classes=loss_classes)
         image_size = getattr(backbone, "image_size", view.size)
         if view.size != image_size:
             raise ValueError(f"view.size = {view.size}: this backbone reads image_size = {image_size}")

@@ -24,7 +24,6 @@ Where classes come again, m counts those of the experience and Eq. 4 acts on wha
 
 from __future__ import annotations
 
-import math
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,9 +33,11 @@ from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import above_zero
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.replay import replayed
 from promptpool.learners.snapshot import Snapshot, taught
 from promptpool.losses import distillation
 from promptpool.memory import CHUNK, Memory, join, pick, turns
@@ -86,12 +87,9 @@ class BiC(Learner):
         places = round(held_out * capacity)
         if not 0 < places < capacity:
             raise ValueError(f"capacity = {capacity}: must have places on both sides of held_out = {held_out}")
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature = {temperature}: must be above 0")
+        above_zero(temperature=temperature, bias_rate=bias_rate)
         if bias_epochs < 0:
             raise ValueError(f"bias_epochs = {bias_epochs}: must be 0 (no correction) or more")
-        if not 0 < bias_rate < math.inf:
-            raise ValueError(f"bias_rate = {bias_rate}: must be above 0")
         if not 0 <= bias_momentum < 1:
             raise ValueError(f"bias_momentum = {bias_momentum}: must be 0 or more and below 1")
         self.capacity, self.held_out, self.temperature = capacity, held_out, temperature
@@ -108,7 +106,7 @@ class BiC(Learner):
     def loss(self, batch: Batch) -> Tensor:
         if not self.teacher:
             return super().loss(batch)
-        replay = self.memory.sample(len(batch.y)).to(batch.y.device)
+        replay = replayed(batch, self.memory)
         own, theirs = taught(self, self.teacher, batch, replay)
         logits, old = self.corrected(self.head(own)), list(self.old)
         answers = self.corrected(self.teacher["head"](theirs))

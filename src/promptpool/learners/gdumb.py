@@ -27,6 +27,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.cutmix import cutmix
 from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import View
@@ -79,14 +80,14 @@ class GDumb(Learner):
             seed=seed,
             frozen=frozen,
         )
+        if loss_classes == "current":
+            raise ValueError("loss_classes = 'current': must be 'seen' or 'all': a memory has no task")
+        at_least(1, epochs=epochs, batch_size=batch_size)
+        above_zero(highest_rate=highest_rate)
+        zero_or_more(weight_decay=weight_decay)
         for name, value, possible, needed in (
-            ("loss_classes", repr(loss_classes), loss_classes != "current", "be 'seen' or 'all': a memory has no task"),
-            ("epochs", epochs, epochs >= 1, "be at least 1"),
-            ("batch_size", batch_size, batch_size >= 1, "be at least 1"),
-            ("highest_rate", highest_rate, 0 < highest_rate < math.inf, "be above 0"),
             ("lowest_rate", lowest_rate, 0 <= lowest_rate <= highest_rate, "lie between 0 and highest_rate"),
             ("momentum", momentum, 0 <= momentum < 1, "be 0 or more and below 1"),
-            ("weight_decay", weight_decay, 0 <= weight_decay < math.inf, "be 0 or more"),
             ("clip", clip, clip is None or clip > 0, "be above 0, or None not to clip"),
             ("cutmix", cutmix, 0 <= cutmix <= 1, "lie between 0 and 1"),
         ):

@@ -17,7 +17,6 @@ is dense: a prompt that is not chosen in a step still moves by its momentum, as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -29,6 +28,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import Backbone
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import one_of, zero_or_more
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -92,17 +92,12 @@ class L2P(Learner):
         )
         if not isinstance(backbone, Backbone):
             raise ValueError(f"backbone = {type(backbone).__name__}: has no tokens for prompts, use a transformer")
-        for name, value, allowed in (
-            ("order", order, ORDERS),
-            ("position", position, POSITIONS),
-            ("query_view", query_view, QUERY_VIEWS),
-            ("policy", policy, POLICIES),
-            ("replay_classes", replay_classes, ("seen", "all")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
-        if not 0 <= pull < math.inf:
-            raise ValueError(f"pull = {pull}: must be 0 or more")
+        one_of(ORDERS, order=order)
+        one_of(POSITIONS, position=position)
+        one_of(QUERY_VIEWS, query_view=query_view)
+        one_of(POLICIES, policy=policy)
+        one_of(("seen", "all"), replay_classes=replay_classes)
+        zero_or_more(pull=pull)
         if capacity < 0:
             raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")
         self.pool_size, self.top_k, self.prompt_length = pool_size, top_k, prompt_length

@@ -32,6 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -64,11 +65,9 @@ class SupSup(Learner):
         super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
         if not 0 < density < 1:
             raise ValueError(f"density = {density}: must lie between 0 and 1")
-        if outputs < 2:
-            raise ValueError(f"outputs = {outputs}: must be at least 2")
-        for name, value, allowed in (("weights", weights, WEIGHTS), ("inference", inference, INFERENCES)):
-            if value not in allowed:
-                raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
+        at_least(2, outputs=outputs)
+        one_of(WEIGHTS, weights=weights)
+        one_of(INFERENCES, inference=inference)
         self.density, self.outputs, self.weights, self.inference = density, outputs, weights, inference
         self.head.requires_grad_(False)  # only counts classes here
         modules = dict(backbone.named_modules())
