@@ -53,11 +53,14 @@ def algorithm_1(
     vote: int = 0,
     frequency: list[float] | None = None,
     query: Tensor | None = None,
+    original: ViT | None = None,
 ) -> Result:
     """One batch: inputs as the model reads them [B, 3, S, S], labels, and the classes that the loss sees.
 
-    `frequency` is h of Eq. 4; without it Eq. 3 chooses. `query` replaces the inputs that make q(x).
+    `frequency` is h of Eq. 4; without it Eq. 3 chooses. `query` replaces the inputs that make q(x), `original` the
+    model that makes it.
     """
+    asked = copy.deepcopy(original or backbone).double()
     backbone = copy.deepcopy(backbone).double().requires_grad_(True)
     leaves = {name: tensor.detach().double().requires_grad_(True) for name, tensor in parameters.tensors().items()}
     prompts, weight, bias = leaves["prompts"], leaves["weight"], leaves["bias"]
@@ -66,7 +69,7 @@ def algorithm_1(
     queries = []
     for image in x if query is None else query:
         with torch.no_grad():  # q is a deterministic function without learnable parameters
-            queries.append(backbone.encode(backbone.embed(image.double()[None]))[0, 0])
+            queries.append(asked.encode(asked.embed(image.double()[None]))[0, 0])
 
     chosen = [look_up(q, keys, top_k, frequency) for q in queries]
     if vote:

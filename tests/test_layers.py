@@ -19,7 +19,7 @@ ROWS = [
     {"learners"},
     {"memory", "optim", "prompts", "backbones"},
     {"data"},
-    {"losses", "metrics", "distributed", "errors", "files", "progress"},
+    {"losses", "metrics", "distributed", "checks", "errors", "files", "progress"},
 ]
 
 

@@ -88,7 +88,7 @@ def dot(first: list[float], second: list[float]) -> float:
 
 
 def slow_contrast(z: list[list[float]], y: list[int], anchors: list[bool], temperature: float) -> float:
-    """Eq. 3 of Co2L, summed as it stands and divided by the number of rows."""
+    """Eq. 10 of Co2L, summed as it stands and divided by the number of rows."""
     total, rows = 0.0, range(len(z))
     for i in rows:
         positives = [j for j in rows if j != i and y[j] == y[i]]
@@ -101,7 +101,7 @@ def slow_contrast(z: list[list[float]], y: list[int], anchors: list[bool], tempe
 
 
 def slow_relations(z: list[list[float]], past: list[list[float]], kappa: float, past_kappa: float) -> float:
-    """Eqs. 4 to 6 of Co2L, divided by the number of rows."""
+    """Eqs. 11 to 13 of Co2L, divided by the number of rows."""
     total, rows = 0.0, range(len(z))
     for i in rows:
         now = {j: math.exp(dot(z[i], z[j]) / kappa) for j in rows if j != i}

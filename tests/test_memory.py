@@ -251,7 +251,7 @@ def test_turns_count_the_earlier_ones_of_a_class() -> None:
 
 
 def slow_greedy(held: list[int], offered: list[int], lots: list[float], capacity: int) -> list[int]:
-    """Algorithm 1 of Prabhu et al. (2020), with the count of each class taken anew for each example."""
+    """The greedy balancing sampler of Prabhu et al. (2020), with the count of each class taken anew each time."""
     labels, kept = [*held, *offered], list(range(len(held)))
     for row, lot in enumerate(lots, start=len(held)):
         count = Counter(labels[place] for place in kept)
@@ -267,7 +267,7 @@ def slow_greedy(held: list[int], offered: list[int], lots: list[float], capacity
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_greedy_is_algorithm_1(seed: int) -> None:
+def test_greedy_is_the_balancing_sampler(seed: int) -> None:
     numbers = generator(seed)
     capacity, classes = 4 + seed, 1 + seed % 5
     held: list[int] = []

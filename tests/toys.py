@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,11 @@ VIEW = View(8)
 RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
+# Every learner, and those whose values change what is trained.
+METHODS: dict[str, Callable[..., Learner]] = {
+    **LEARNERS,
+    "l2p-r-trained": partial(LEARNERS["l2p-r"], train_backbone=True),
+}
 # What a learner must be given on a stream this small.
 VALUES: dict[str, dict[str, Any]] = {
     "bic": {"capacity": 24, "held_out": 0.25},
@@ -34,6 +41,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "ewc-online": {"micro_batch": 32},
     "gdumb": {"capacity": 24, "epochs": 8, "batch_size": 8, "highest_rate": 0.02},
     "l2p-r": {"capacity": 24},
+    "l2p-r-trained": {"capacity": 24},
     "ranpac": {"projections": 100},
 }
 ON_RESNET = ("dualnet",)  # learners that need one; the others are tested on a ViT
@@ -47,6 +55,7 @@ PLANS = {
     "ewc": DESCENT,
     "ewc-online": DESCENT,
     "ft-seq": DESCENT,
+    "l2p-r-trained": DESCENT,
     "lwf": DESCENT,
 }
 
@@ -96,7 +105,7 @@ def backbone_of(name: str) -> FeatureExtractor:
 
 
 def toy_learner(name: str, view: View | None = None, **values: Any) -> Learner:
-    return LEARNERS[name](backbone_of(name), view or toy_view(name), **{**VALUES.get(name, {}), **values})
+    return METHODS[name](backbone_of(name), view or toy_view(name), **{**VALUES.get(name, {}), **values})
 
 
 def toy_plan(name: str) -> Plan:

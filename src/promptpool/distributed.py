@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def start() -> None:
@@ -31,12 +36,22 @@ def stop() -> None:
         dist.destroy_process_group()
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """While this lasts, every rank works as a single process would: all of them do the same work."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
+    return dist.get_rank() if world() > 1 else 0
 
 
 def world() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if dist.is_initialized() and not _alone.get() else 1
 
 
 def share(total: int) -> slice:

@@ -17,7 +17,7 @@ def only(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 def asymmetric_contrast(z: Tensor, y: Tensor, anchors: Tensor, temperature: float) -> Tensor:
-    """The supervised contrastive loss of Co2L with some rows as anchors only (Cha et al., 2021, Eq. 3).
+    """The supervised contrastive loss of Co2L with some rows as anchors only (Cha et al., 2021, Eq. 10).
 
         sum_{i in anchors} -1 / |P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t)) / n
 
@@ -32,7 +32,7 @@ def asymmetric_contrast(z: Tensor, y: Tensor, anchors: Tensor, temperature: floa
 
 
 def relation_distillation(z: Tensor, past: Tensor, temperature: float, past_temperature: float) -> Tensor:
-    """How far the similarities among rows have moved: Co2L's instance-wise relation distillation (Eqs. 4-6).
+    """How far the similarities among rows have moved: Co2L's instance-wise relation distillation (Eqs. 11-13).
 
         p_ij = exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t)        q_ij likewise, of `past` at `past_temperature`
         sum_i sum_{j != i} -q_ij log p_ij / n

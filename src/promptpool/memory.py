@@ -3,7 +3,7 @@
 Every example draws one number when it arrives, and the memory keeps the lowest: over all examples (a reservoir:
 each example seen so far is equally likely to be there), or in turn over the classes (balanced: no class has two
 rows more than another that had as many to give). Both are one sort per batch, without a loop over examples. The
-greedy policy is GDumb's Algorithm 1, one example after the other, whose number then says who leaves for it.
+greedy policy is GDumb's, one example after the other, whose number then says who leaves for it.
 Under several ranks each holds the whole memory, so any number of ranks replays what one process would.
 """
 
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool import distributed
+from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples
 
 POLICIES = ("reservoir", "balanced", "greedy")
@@ -26,10 +27,8 @@ class Memory:
     """At most `capacity` examples, raw, with whatever was added beside them."""
 
     def __init__(self, capacity: int, *, generator: torch.Generator, policy: str = "reservoir") -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity = {capacity}: must be at least 1")
-        if policy not in POLICIES:
-            raise ValueError(f"policy = {policy!r}: must be one of {', '.join(POLICIES)}")
+        at_least(1, capacity=capacity)
+        one_of(POLICIES, policy=policy)
         self.capacity, self.policy, self.generator = capacity, policy, generator
         self.lots = torch.empty(0, dtype=torch.float64)
         self._rows: Batch | None = None  # room for `capacity` rows, of which the first len(self) are filled
@@ -117,7 +116,7 @@ class Memory:
 def greedy(y: Tensor, lots: Tensor, capacity: int) -> Tensor:
     """The rows to keep, in order, when the last `len(lots)` of these labels arrive one by one.
 
-    The greedy balancing sampler (Prabhu et al., 2020, Algorithm 1): an example is taken if its class is new or has
+    The greedy balancing sampler of GDumb (Prabhu et al., 2020): an example is taken if its class is new or has
     fewer rows than capacity / classes. In a full memory a row of the largest class (of equal ones the first) leaves
     for it; the newcomer's lot in [0, 1) says which.
     """

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from promptpool import distributed
+from promptpool.checks import one_of
 
 OPTIMISERS = ("adam", "sgd")
 
@@ -34,8 +35,7 @@ class Descent:
         clip: float | None = 1.0,
         measured: Iterable[nn.Parameter] = (),
     ) -> None:
-        if optimiser not in OPTIMISERS:
-            raise ValueError(f"optimiser = {optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
+        one_of(OPTIMISERS, optimiser=optimiser)
         self.parameters = list(parameters)
         self.measured = list(measured)
         self.clip = clip

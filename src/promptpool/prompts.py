@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool import distributed
+from promptpool.checks import at_least, one_of
 
 KEYS = ("learned", "mean")
 
@@ -96,15 +97,11 @@ class PromptPool(nn.Module):
 
 
 def check_pool(pool_size: int, top_k: int, prompt_length: int, start: tuple[float, float], key: str, vote: int) -> None:
-    if pool_size < 1:
-        raise ValueError(f"pool_size = {pool_size}: must be at least 1")
+    at_least(1, pool_size=pool_size, prompt_length=prompt_length)
+    one_of(KEYS, key=key)
     if not 1 <= top_k <= pool_size:
         raise ValueError(f"top_k = {top_k}: must lie between 1 and pool_size = {pool_size}")
-    if prompt_length < 1:
-        raise ValueError(f"prompt_length = {prompt_length}: must be at least 1")
     if not start[0] < start[1]:
         raise ValueError(f"start = {start}: must be two numbers, the lower first")
-    if key not in KEYS:
-        raise ValueError(f"key = {key!r}: must be one of {', '.join(KEYS)}")
     if vote < 0:
         raise ValueError(f"vote = {vote}: must be 0 (each image for itself) or the size of the voting group")

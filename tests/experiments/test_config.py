@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from promptpool.backbones.resnet import ResNet18
 from promptpool.cli import app
-from promptpool.experiments.build import build
+from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import complete, load_config, presets, to_toml
+from promptpool.learners.l2p import L2P
 from small_runs import preset as preset_fixture
 
 preset = preset_fixture
@@ -139,6 +140,25 @@ def test_the_backbone_decides_the_view_unless_told(preset: Path) -> None:
         "flip": False,
     }
     assert build(load_config(str(preset), ["view.values=symmetric"])).learner.view.values == "symmetric"
+
+
+def test_l2p_that_trains_its_backbone_shares_the_frozen_features(preset: Path) -> None:
+    stock = Stock()
+    learners = [
+        build(load_config(str(preset), [f"learner.train_backbone={v}"]), stock).learner for v in ("true", "false")
+    ]
+    trained, frozen = (learner for learner in learners if isinstance(learner, L2P))
+    assert trained.frozen is frozen.frozen
+    assert trained.original is frozen.backbone is not trained.backbone
+    learner = build(load_config(str(preset), ["learner.name=ft-seq"]), stock).learner
+    assert not hasattr(learner, "frozen")
+
+
+def test_co2l_with_a_frozen_backbone_is_refused_in_one_line(preset: Path) -> None:
+    typed = ["run", str(preset), "learner.name=co2l", "view.flip=true", "learner.train_backbone=false"]
+    result = CliRunner().invoke(app, typed)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("promptpool: learner.train_backbone = False: must be True for Co2L")
 
 
 def test_a_profile_lies_beneath_the_tables(preset: Path) -> None:

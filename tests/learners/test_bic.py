@@ -62,7 +62,7 @@ def scores_of(learner: BiC, x: Tensor) -> tuple[slow.Rows, slow.Rows]:
     return found[0], found[1]
 
 
-def equation_3(learner: BiC, x: Tensor, y: Tensor) -> tuple[list[float], list[list[float]]]:
+def stage_1(learner: BiC, x: Tensor, y: Tensor) -> tuple[list[float], list[list[float]]]:
     """The loss of each image, and its gradient by each corrected score."""
     n, m = 4, 2
     share = n / (n + m)
@@ -89,12 +89,12 @@ def drawn(learner: BiC, batch: Batch) -> tuple[Batch, Tensor]:
 @pytest.mark.parametrize("view", [VIEW, RANDOM_VIEW], ids=["fixed", "random"])
 @pytest.mark.parametrize("train_backbone", [True, False])
 @pytest.mark.parametrize("temperature", [2.0, 4.0])
-def test_stage_1_is_equations_1_to_3(view: View, train_backbone: bool, temperature: float) -> None:
+def test_stage_1_is_the_papers_loss(view: View, train_backbone: bool, temperature: float) -> None:
     learner, third = in_third_task(view, train_backbone=train_backbone, temperature=temperature)
     assert (learner.scale != 1).sum() == 2
     batch = learner.lesson(third).batch(slice(0, 18, 3))
     replay, x = drawn(learner, batch)
-    losses, gradients = equation_3(learner, x, torch.cat([batch.y, replay.y]))
+    losses, gradients = stage_1(learner, x, torch.cat([batch.y, replay.y]))
     images = [len(learner.lesson(third))] * 6 + [len(learner.memory)] * 6
     weights = [count / 6 / (len(learner.lesson(third)) + len(learner.memory)) for count in images]
     trained = [p for p in learner.parameters() if p.requires_grad]
@@ -112,7 +112,7 @@ def test_stage_1_is_the_mean_over_new_images_and_memory() -> None:
     lesson = learner.lesson(third)
     assert (len(lesson), len(learner.memory)) == (18, 18)  # so each row is replayed once
     batch, kept = lesson.batch(slice(None)), learner.memory.rows
-    losses, _ = equation_3(learner, VIEW.plain(torch.cat([batch.x, kept.x])), torch.cat([batch.y, kept.y]))
+    losses, _ = stage_1(learner, VIEW.plain(torch.cat([batch.x, kept.x])), torch.cat([batch.y, kept.y]))
     assert learner.loss(batch).item() == pytest.approx(math.fsum(losses) / 36, rel=1e-5)
 
 

@@ -69,7 +69,7 @@ def projections(backbone: Any, projection: Any, x: Tensor) -> list[Tensor]:
 
 
 def transcription(learner: Co2L, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Eqs. 3 to 7, one pair of rows at a time, and the gradient of each parameter."""
+    """Eqs. 9 to 13, one pair of rows at a time, and the gradient of each parameter."""
     parts, x = what_comes(learner, batch)
     backbone, projection = (copy.deepcopy(part).double() for part in (learner.backbone, learner.projection))
     z = projections(backbone, projection, x)

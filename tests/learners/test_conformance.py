@@ -1,4 +1,4 @@
-"""What every learner must do; a new one is tested here by being in LEARNERS."""
+"""What every learner must do; a new one is tested here by being in LEARNERS, and some of their values too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from promptpool.data.stream import Stream
-from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.metrics import learning_accuracy
 from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint
@@ -20,6 +19,7 @@ from promptpool.training.evaluation import count_correct, predict
 from promptpool.training.loop import Plan, Session
 from promptpool.training.record import Record, accuracy_matrix
 from toys import (
+    METHODS,
     RANDOM_VIEW,
     SHORT,
     VALUES,
@@ -32,7 +32,7 @@ from toys import (
     toy_view,
 )
 
-pytestmark = pytest.mark.parametrize("name", LEARNERS)
+pytestmark = pytest.mark.parametrize("name", METHODS)
 
 
 def digest(module: nn.Module) -> str:
@@ -103,7 +103,7 @@ def test_learns_through_a_random_view(name: str) -> None:
 
 def test_frozen_weights_stay_to_the_byte(name: str) -> None:
     backbone = backbone_of(name)
-    learner = LEARNERS[name](backbone, toy_view(name), **VALUES.get(name, {}))
+    learner = METHODS[name](backbone, toy_view(name), **VALUES.get(name, {}))
     before = digest(backbone)
     list(learn(learner, toy_stream(), SHORT))
     assert digest(backbone) == before, "a learner trains a copy of its own"
@@ -184,5 +184,6 @@ def test_every_keyword_is_an_attribute(name: str) -> None:
 
 def test_a_state_holds_no_frozen_weights(name: str) -> None:
     learner, _ = learned(name, toy_stream(), SHORT)
-    frozen = [key for key in learner.state()["weights"] if key.startswith("backbone.")]
-    assert bool(frozen) == learner.train_backbone
+    trained = [key for key in learner.state()["weights"] if key.startswith("backbone.")]
+    assert bool(trained) == learner.train_backbone
+    assert not any(key.startswith("original.") for key in learner.state()["weights"])

@@ -42,7 +42,7 @@ def differ(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 
 def slow_memory(batches: list[Batch], capacity: int, seed: int) -> list[tuple[Tensor, int]]:
-    """Algorithm 1, example by example; a newcomer's lot says which row of the largest class it replaces."""
+    """The balancing sampler, example by example; a newcomer's lot says which row of the largest class it replaces."""
     numbers = torch.Generator().manual_seed(seed)
     places: list[tuple[Tensor, int]] = []
     for batch in batches:

@@ -81,6 +81,7 @@ def transcription(
     learner: L2P, x: Tensor, y: Tensor, *, classes: tuple[int, ...] | None = None, query: Tensor | None = None
 ) -> Result:
     assert isinstance(learner.backbone, ViT)
+    assert isinstance(learner.frozen.backbone, ViT)
     diversified = learner.training and learner.diversify and bool(learner.pool.frequency.any())
     return algorithm_1(
         learner.backbone,
@@ -95,6 +96,7 @@ def transcription(
         vote=learner.vote,
         frequency=learner.pool.frequency.tolist() if diversified else None,
         query=query,
+        original=learner.frozen.backbone,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -67,6 +68,30 @@ def test_a_snapshot_comes_back_from_its_state_with_the_rows_it_had() -> None:
             assert torch.equal(again[name].state_dict()[key], value)
     again.load_state_dict({})
     assert not again
+
+
+def on(part: nn.Module) -> set[tuple[torch.device, torch.dtype]]:
+    return {(value.device, value.dtype) for value in part.state_dict().values()}
+
+
+@pytest.mark.parametrize("moved", ["after it was taken", "after it came back", "before it came back"])
+def test_a_snapshot_goes_where_its_learner_goes(moved: str) -> None:
+    taught, other = learner(), learner()
+    snapshot, again = Snapshot(taught, "backbone", "head"), Snapshot(other, "backbone", "head")
+    snapshot.take()
+    if moved == "after it was taken":
+        taught.to(torch.float64)  # as any device, but there on every machine
+    elif moved == "after it came back":
+        again.load_state_dict(snapshot.state_dict())
+        taught, snapshot = other.to(torch.float64), again
+    else:
+        other.to(torch.float64)
+        again.load_state_dict(snapshot.state_dict())
+        taught, snapshot = other, again
+    for name in ("backbone", "head"):
+        assert on(snapshot[name]) == on(taught.get_submodule(name)) == {(taught.device, torch.float64)}
+    again.load_state_dict(snapshot.state_dict())
+    assert on(again["head"]) == {(other.device, other.head.weight.dtype)}
 
 
 @pytest.mark.parametrize("train_backbone", [True, False])

@@ -15,12 +15,11 @@ from safetensors.torch import save_file
 
 from promptpool import distributed
 from promptpool.files import write_whole
-from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.training.checkpoint import learn, save_checkpoint
 from promptpool.training.loop import Session
 from promptpool.training.record import Record
-from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import METHODS, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
@@ -49,7 +48,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
     distributed.start()
-    for name in LEARNERS:
+    for name in METHODS:
         learner = toy_learner(name, view=RANDOM_VIEW)
         list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
         if distributed.rank() == 0:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from promptpool.learners import LEARNERS
+from toys import METHODS
 
 TESTS = Path(__file__).parents[1]
 
@@ -27,7 +27,7 @@ def run(name: str, folder: Path, seed: int, kills: int) -> tuple[bytes, int]:
     return (folder / "records.jsonl").read_bytes(), int(ended.stdout)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", METHODS)
 def test_killed_at_random_moments_equals_never_killed(name: str, tmp_path: Path) -> None:
     expected, killed = run(name, tmp_path / "undisturbed", seed=0, kills=0)
     assert killed == 0

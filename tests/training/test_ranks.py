@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 from fisher_worker import CASES, information
+from fit_worker import CASES as FITS
+from fit_worker import fitted
 from safetensors.torch import load_file
 
-from promptpool.learners import LEARNERS
 from promptpool.training.checkpoint import learn
 from promptpool.training.record import Record
-from toys import ON_RESNET, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import METHODS, ON_RESNET, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
 
 # Batch normalisation sees one rank's images: there, ranks equal each other (rank_worker.py) but not one process.
-NAMES = [name for name in LEARNERS if name not in ON_RESNET]
+NAMES = [name for name in METHODS if name not in ON_RESNET]
 TESTS = Path(__file__).parents[1]
 
 
@@ -72,6 +73,14 @@ def test_two_ranks_have_the_fisher_information_of_one_process(tmp_path: Path) ->
     for case, (name, values) in CASES.items():
         for key, value in information(name, values).items():
             torch.testing.assert_close(found[f"{case}/{key}"], value, rtol=1e-3, atol=1e-7)
+
+
+def test_two_ranks_fit_what_one_process_does_on_fewer_rows_than_ranks(tmp_path: Path) -> None:
+    on_two_ranks("fit_worker.py", tmp_path / "found.safetensors")
+    found = load_file(tmp_path / "found.safetensors")
+    for case, (name, values) in FITS.items():
+        for key, value in fitted(name, values).items():
+            torch.testing.assert_close(found[f"{case}/{key}"], value, rtol=1e-4, atol=1e-5, msg=f"{case} {key}")
 
 
 @pytest.mark.parametrize("name", ON_RESNET)

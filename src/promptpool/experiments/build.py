@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,11 +95,8 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     view = _made("view", View, own | config["view"])
     plan = _made("plan", Plan, config["plan"])
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
-    shared = (
-        {}
-        if values.get("train_backbone")
-        else {"frozen": stock.frozen(repr((config["backbone"], view)), backbone, view)}
-    )
+    frozen = stock.frozen(repr((config["backbone"], view)), backbone, view)
+    shared = {"frozen": frozen} if _reads_frozen(LEARNERS[name], values) else {}
     learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
     dataset = config["dataset"]
     if dataset.get("size") == 0:
@@ -118,6 +117,13 @@ def _backbone(values: Config, stock: Stock) -> ViT | ResNet18:
         made = _made("backbone", fresh, keywords) if fresh else _made("backbone", load_backbone, keywords, name)
         stock.backbones[key] = made.eval()
     return stock.backbones[key]
+
+
+def _reads_frozen(method: Callable[..., Learner], values: Config) -> bool:
+    """Whether a learner with these values takes frozen features."""
+    made = method.func if isinstance(method, partial) else method
+    kept = getattr(made, "keeps_original", False) or not values.get("train_backbone")
+    return kept and "frozen" in inspect.signature(method).parameters
 
 
 def _stream(dataset: Config, scenario: Config, stock: Stock) -> tuple[Stream, Notes]:

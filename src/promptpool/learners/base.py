@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.head import Head
@@ -36,10 +37,12 @@ class Learner(nn.Module):
     The base of every method. A method overrides `loss`, and the two empty hooks `before` and `after` (no super()
     needed); seldom `step` and `logits`. `remembers` names plain attributes that belong in a checkpoint: tensors,
     numbers, strings, containers of them, memories. A learner that trains its backbone works on a copy of its own;
-    a frozen backbone is shared.
+    a frozen backbone is shared. One that reads frozen features even so (`keeps_original`) shares the frozen one too.
     """
 
-    frozen: FrozenFeatures  # of learners that leave the backbone as it is
+    frozen: FrozenFeatures  # of the backbone as it was given; not of learners that train it and do without
+    original: FeatureExtractor  # the backbone as it was given, where a copy is trained beside it
+    keeps_original: ClassVar[bool] = False
     remembers: ClassVar[tuple[str, ...]] = ()
     single_pass: ClassVar[bool] = False  # a second epoch would change nothing
     forgets: ClassVar[bool] = True  # a learner that starts afresh each time has no forgetting to report
@@ -56,8 +59,7 @@ class Learner(nn.Module):
         frozen: FrozenFeatures | None = None,
     ) -> None:
         super().__init__()
-        if loss_classes not in LOSS_CLASSES:
-            raise ValueError(f"loss_classes = {loss_classes!r}: must be one of {', '.join(LOSS_CLASSES)}")
+        one_of(LOSS_CLASSES, loss_classes=loss_classes)
         image_size = getattr(backbone, "image_size", view.size)
         if view.size != image_size:
             raise ValueError(f"view.size = {view.size}: this backbone reads image_size = {image_size}")
@@ -66,11 +68,14 @@ class Learner(nn.Module):
         self.backbone = copy.deepcopy(backbone) if train_backbone else backbone
         self.backbone.requires_grad_(train_backbone)
         self.view = view
-        if train_backbone and frozen is not None:
+        reads_frozen = self.keeps_original or not train_backbone
+        if frozen is not None and not reads_frozen:
             raise ValueError("a learner that trains its backbone has no frozen features")
-        if not train_backbone:
-            self.backbone.eval()
-            self.frozen = FrozenFeatures(self.backbone, view) if frozen is None else frozen
+        if reads_frozen:
+            backbone.requires_grad_(False).eval()
+            if train_backbone:
+                self.original = backbone
+            self.frozen = FrozenFeatures(backbone, view) if frozen is None else frozen
             if self.frozen.view != view or self.frozen.backbone is not backbone:
                 raise ValueError("frozen features must be those of the learner's own backbone and view")
         self.generator = torch.Generator().manual_seed(seed)
@@ -164,6 +169,8 @@ class Learner(nn.Module):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         self.backbone.train(mode and self.train_backbone)
+        if hasattr(self, "original"):
+            self.original.eval()
         return self
 
     @property
@@ -186,24 +193,22 @@ class Learner(nn.Module):
 
     def state(self) -> dict[str, Any]:
         """All that was learned and drawn; frozen weights are not part of it."""
-        weights = {
-            name: value
-            for name, value in self.state_dict().items()
-            if self.train_backbone or not name.startswith("backbone.")
-        }
         kept = {name: _packed(getattr(self, name)) for name in self._kept()}
-        return {"weights": weights, "kept": kept}
+        return {"weights": self._weights(), "kept": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the learner whose `state` this is."""
         self.grow(len(state["weights"]["head.weight"]))
-        missing, unexpected = self.load_state_dict(state["weights"], strict=False)
-        missing = [name for name in missing if self.train_backbone or not name.startswith("backbone.")]
-        wrong = [*missing, *unexpected, *(set(self._kept()) ^ set(state["kept"]))]
+        wrong = (set(self._weights()) ^ set(state["weights"])) | (set(self._kept()) ^ set(state["kept"]))
         if wrong:
             raise ValueError(f"the state is of another learner: {', '.join(sorted(wrong))} do not match")
+        self.load_state_dict(state["weights"], strict=False)  # all but those of the backbone as it was given
         for name, value in state["kept"].items():
             _unpack(self, name, value)
+
+    def _weights(self) -> dict[str, Tensor]:
+        given = "original." if self.train_backbone else "backbone."
+        return {name: value for name, value in self.state_dict().items() if not name.startswith(given)}
 
     def _kept(self) -> tuple[str, ...]:
         return ("current", "seen", "generator", *self.remembers)

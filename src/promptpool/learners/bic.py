@@ -3,8 +3,8 @@
 Stage 1, on the new images X^m and the memory X^n, with n old and m new classes:
 
     L_d = -sum_k p_k log q_k over the n old classes, both at temperature T     Eq. 1
-    L_c = CE(o(x), y) over the n + m classes                                   Eq. 2
-    loss = lambda L_d + (1 - lambda) L_c,  lambda = n / (n + m)                Eq. 3, mean over X^n and X^m
+    L_c = CE(o(x), y) over the n + m classes                                   the classification loss
+    loss = lambda L_d + (1 - lambda) L_c,  lambda = n / (n + m)                mean over X^n and X^m
 
 Stage 2, with all else frozen, on as many held-out images of each class, old or new, none of them trained on:
 
@@ -15,15 +15,15 @@ The corrected model is the one that is tested, that teaches (p) and that learns 
 beta stay applied to its classes. `held_out` of the memory's places are for held-out images (9:1 in the paper).
 
 Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
-means by the sizes of X^n and X^m: the expectation of Eq. 3, where the paper draws from their union. Held-out images are
-at most the share `held_out` of a class's images. Eq. 5 is descended on all rows at once, at one rate, without the
-released code's decay of beta; that code corrects the newest classes alone and leaves the older to distillation.
+means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Held-out images
+are at most the share `held_out` of a class's images. Eq. 5 is descended on all rows at once and at one rate. The
+released code lowers the rate and adds 0.05 beta^2, which the paper does not have and this does not either; that code
+corrects the newest classes alone and leaves the older to distillation.
 Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
 """
 
 from __future__ import annotations
 
-import math
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,9 +33,11 @@ from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import above_zero
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.replay import replayed
 from promptpool.learners.snapshot import Snapshot, taught
 from promptpool.losses import distillation
 from promptpool.memory import CHUNK, Memory, join, pick, turns
@@ -85,12 +87,9 @@ class BiC(Learner):
         places = round(held_out * capacity)
         if not 0 < places < capacity:
             raise ValueError(f"capacity = {capacity}: must have places on both sides of held_out = {held_out}")
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature = {temperature}: must be above 0")
+        above_zero(temperature=temperature, bias_rate=bias_rate)
         if bias_epochs < 0:
             raise ValueError(f"bias_epochs = {bias_epochs}: must be 0 (no correction) or more")
-        if not 0 < bias_rate < math.inf:
-            raise ValueError(f"bias_rate = {bias_rate}: must be above 0")
         if not 0 <= bias_momentum < 1:
             raise ValueError(f"bias_momentum = {bias_momentum}: must be 0 or more and below 1")
         self.capacity, self.held_out, self.temperature = capacity, held_out, temperature
@@ -107,14 +106,14 @@ class BiC(Learner):
     def loss(self, batch: Batch) -> Tensor:
         if not self.teacher:
             return super().loss(batch)
-        replay = self.memory.sample(len(batch.y)).to(batch.y.device)
+        replay = replayed(batch, self.memory)
         own, theirs = taught(self, self.teacher, batch, replay)
         logits, old = self.corrected(self.head(own)), list(self.old)
         answers = self.corrected(self.teacher["head"](theirs))
         kept = distillation(logits[:, old], answers[:, old], self.temperature)  # Eq. 1
-        right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # Eq. 2
+        right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # L_c
         weight = len(self.old) / (len(self.old) + len(self.current))
-        each: Tensor = weight * kept + (1 - weight) * right  # Eq. 3
+        each: Tensor = weight * kept + (1 - weight) * right
         new, again = each[: len(batch.y)].mean(), each[len(batch.y) :].mean()
         return (1 - self.replayed) * new + self.replayed * again
 

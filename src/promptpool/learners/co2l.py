@@ -1,10 +1,10 @@
-"""Co2L: contrastive continual learning (Cha et al., 2021).
+"""Co2L: contrastive continual learning (Cha et al., 2021; equations of arXiv 2106.14413v1).
 
     z = h(f(x)[0]) / |h(f(x)[0])|       h: linear, ReLU, linear; two random views of each image, 2N rows in a batch
-    L_asym = sum_{i in S} -1/|P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t))      Eq. 3
-    p_ij(kappa) = exp(z_i z_j / kappa) / sum_{k != i} exp(z_i z_k / kappa)                                Eqs. 4, 5
-    L_IRD = sum_i sum_{j != i} -p_ij(kappa*, past model) log p_ij(kappa)                                       Eq. 6
-    loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 7
+    L_asym = sum_{i in S} -1/|P_i| sum_{j in P_i} log(exp(z_i z_j / t) / sum_{k != i} exp(z_i z_k / t))     Eq. 10
+    p_ij(kappa) = exp(z_i z_j / kappa) / sum_{k != i} exp(z_i z_k / kappa)                              Eqs. 11, 12
+    L_IRD = sum_i sum_{j != i} -p_ij(kappa*, past model) log p_ij(kappa)                                      Eq. 13
+    loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 9
 
 S are the rows of the present task, P_i the other rows with the label of row i; rows from the memory are positives and
 negatives but never anchors. The past model is that of the end of the task before. After each task a new linear head
@@ -13,12 +13,11 @@ is fitted to the frozen features of the memory and the task's own images, with c
 Deviations: a batch is joined by as many images of the memory as it has; the paper shuffles task and memory together.
 Views are crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed
 once. The learning rate is constant within a task. Where a class comes again in another domain, all its images are
-positives of each other; the authors' code takes it for another class there.
+positives of each other; the paper takes it for another class there.
 """
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -29,18 +28,18 @@ from torch import Tensor, nn
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
+from promptpool.learners.replay import rehearsed, too_small
 from promptpool.learners.snapshot import Snapshot
 from promptpool.losses import asymmetric_contrast, relation_distillation
 from promptpool.memory import Memory, pick
 from promptpool.optim import Descent
 
-TEMPERATURES = ("temperature", "relation_temperature", "past_temperature")
-OF_THE_HEAD = ("head_epochs", "head_batch_size", "head_learning_rate")
 CHUNK = 256  # images whose features are computed at once
 DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning rate is a fifth of what it was
 
@@ -81,24 +80,27 @@ class Co2L(Learner):
                 "train_backbone = False: must be True for Co2L, whose contrast would teach a projection that its head "
                 "does not read; a head on frozen features is ft-seq-frozen"
             )
+        above_zero(
+            temperature=temperature,
+            relation_temperature=relation_temperature,
+            past_temperature=past_temperature,
+            head_epochs=head_epochs,
+            head_batch_size=head_batch_size,
+            head_learning_rate=head_learning_rate,
+            projection_dim=projection_dim,
+        )
+        zero_or_more(distillation=distillation)
         self.capacity, self.distillation, self.projection_dim = capacity, distillation, projection_dim
         self.temperature, self.relation_temperature = temperature, relation_temperature
         self.past_temperature = past_temperature
         self.head_epochs, self.head_batch_size = head_epochs, head_batch_size
         self.head_learning_rate = head_learning_rate
-        for name in (*TEMPERATURES, *OF_THE_HEAD, "projection_dim"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be above 0")
-        if not 0 <= distillation < math.inf:
-            raise ValueError(f"distillation = {distillation}: must be 0 or more")
         self.projection = Projection(backbone.dim, projection_dim, self.generator)
         self.memory = Memory(capacity, generator=self.generator, policy="balanced")
         self.past = Snapshot(self, "backbone", "projection")
 
     def loss(self, batch: Batch) -> Tensor:
-        parts = [batch]
-        if len(self.memory):
-            parts.append(self.memory.sample(len(batch.y)).to(batch.y.device))
+        parts = list(rehearsed(batch, self.memory))
         x = torch.cat([self.inputs(part) for _ in range(2) for part in parts])  # [2N, 3, H, W]
         y = torch.cat([part.y for part in parts]).repeat(2)
         new = (torch.arange(len(y) // 2, device=y.device) < len(batch.y)).repeat(2)
@@ -147,9 +149,7 @@ class Co2L(Learner):
     def objection(self, stream: Stream) -> str | None:
         if not stream.boundaries:
             return "co2l needs task boundaries, which this stream does not have"
-        if self.capacity < len(stream.class_names):
-            return f"capacity = {self.capacity}: must be at least one image per class, {len(stream.class_names)}"
-        return super().objection(stream)
+        return too_small(self.capacity, stream) or super().objection(stream)
 
     def _featured(self, rows: Batch) -> Batch:
         """Rows with their plain features in place of images; copies, for the memory's own rows change."""

@@ -17,14 +17,13 @@ this one take the mean. Rows are drawn from the memory without one coming again 
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import zero_or_more
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -68,9 +67,7 @@ class DER(Learner):
             seed=seed,
             frozen=frozen,
         )
-        for name, value in (("alpha", alpha), ("beta", beta)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name} = {value}: must be 0 or more")
+        zero_or_more(alpha=alpha, beta=beta)
         self.capacity, self.alpha, self.beta, self.every_epoch = capacity, alpha, beta, every_epoch
         self.memory = Memory(capacity, generator=self.generator)
 

@@ -32,11 +32,13 @@ from torch import Tensor, nn
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
+from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.replay import replayed
 from promptpool.losses import barlow_twins
-from promptpool.memory import POLICIES, Memory, join, pick
+from promptpool.memory import Memory, join, pick
 from promptpool.optim import Descent
 
 CHUNK = 128  # images whose soft labels are computed at once
@@ -83,20 +85,11 @@ class DualNet(Learner):
             seed=seed,
             frozen=frozen,
         )
-        whole = {"fast_steps": fast_steps, "slow_steps": slow_steps, "projector": projector}
-        for name, value in (*whole.items(), ("capacity", capacity)):
-            if value < 1:
-                raise ValueError(f"{name} = {value}: must be at least 1")
-        for name, number in (("distil", distil), ("redundancy", redundancy), ("slow_rounds", slow_rounds)):
-            if not 0 <= number < float("inf"):
-                raise ValueError(f"{name} = {number}: must be 0 or more")
-        for name, number in (("temperature", temperature), ("slow_rate", slow_rate)):
-            if not 0 < number < float("inf"):
-                raise ValueError(f"{name} = {number}: must be above 0")
+        at_least(1, fast_steps=fast_steps, slow_steps=slow_steps, projector=projector)
+        zero_or_more(distil=distil, redundancy=redundancy, slow_rounds=slow_rounds)
+        above_zero(temperature=temperature, slow_rate=slow_rate)
         if not 0 < lookahead <= 1:
             raise ValueError(f"lookahead = {lookahead}: must be above 0 and at most 1")
-        if policy not in POLICIES:
-            raise ValueError(f"policy = {policy!r}: must be one of {', '.join(POLICIES)}")
         if not 0 < slow_crop[0] <= slow_crop[1] <= 1:
             raise ValueError(f"slow_crop = {slow_crop}: must be two shares of the area with 0 < least <= most <= 1")
         self.capacity, self.policy, self.distil, self.temperature = capacity, policy, distil, temperature
@@ -134,12 +127,12 @@ class DualNet(Learner):
         x, new = self.inputs(batch), len(batch.y)
         if not len(self.memory):
             return F.cross_entropy(self.visible(self.head(self.adapted(x))), batch.y)
-        old = self.memory.sample(new).to(batch.y.device)
+        old = replayed(batch, self.memory)
         logits = self.head(self.adapted(torch.cat([x, self.inputs(old)])))
-        replayed = logits[new:][:, self.replay_classes]
+        again = logits[new:][:, self.replay_classes]
         ours = torch.searchsorted(torch.tensor(self.replay_classes, device=old.y.device), old.y)
-        loss = F.cross_entropy(self.visible(logits[:new]), batch.y) + F.cross_entropy(replayed, ours)
-        return loss + self.distil * self.divergence(replayed, old)
+        loss = F.cross_entropy(self.visible(logits[:new]), batch.y) + F.cross_entropy(again, ours)
+        return loss + self.distil * self.divergence(again, old)
 
     @property
     def replay_classes(self) -> Sequence[int]:
@@ -182,7 +175,7 @@ class DualNet(Learner):
     def slow_loss(self, batch: Batch) -> Tensor:
         images = batch._replace(extra={})
         if len(self.memory):
-            images = join(images, self.memory.sample(len(batch.y)).to(batch.y.device))
+            images = join(images, replayed(batch, self.memory))
         first, second = (
             self.projection(self.backbone.features(self.slow_view(images.x, self.generator))) for _ in range(2)
         )

@@ -1,6 +1,6 @@
 """Online EWC: EWC++ of Chaudhry et al. (Riemannian Walk, ECCV 2018), which needs no task boundary.
 
-    F <- rate * F_batch + (1 - rate) * F                       at every step, their Eq. 6
+    F <- rate * F_batch + (1 - rate) * F                       at every step
     loss = CE(g(f(x)[0]), y) + strength / 2 * sum_i F*_i (theta_i - theta*_i)^2
 
 F_batch is the diagonal of the Fisher information over the batch, example by example (`fisher.py`), at the parameters
@@ -25,6 +25,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import at_least
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.anchor import Anchor, with_rows
@@ -72,8 +73,7 @@ class OnlineEWC(Learner):
         check(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
         if not 0 < rate <= 1:
             raise ValueError(f"rate = {rate}: must be above 0 and at most 1")
-        if refresh < 1:
-            raise ValueError(f"refresh = {refresh}: must be at least 1")
+        at_least(1, refresh=refresh)
         self.strength, self.rate, self.refresh = strength, rate, refresh
         self.fisher, self.fisher_examples, self.micro_batch = fisher, fisher_examples, micro_batch
         self.anchor = Anchor()

@@ -12,7 +12,6 @@ gradient of one does not depend on the others of its batch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -22,6 +21,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool import distributed
+from promptpool.checks import at_least, one_of, zero_or_more
 from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 from promptpool.memory import pick
@@ -89,11 +89,8 @@ def _drawn(learner: Learner, model: Scores, x: Tensor, draws: Tensor) -> Tensor:
 
 def check(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:
     """Refuse values of the keywords that both versions of EWC have."""
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"strength = {strength}: must be 0 or more")
-    if fisher not in FISHERS:
-        raise ValueError(f"fisher = {fisher!r}: must be one of {', '.join(FISHERS)}")
+    zero_or_more(strength=strength)
+    one_of(FISHERS, fisher=fisher)
+    at_least(1, micro_batch=micro_batch)
     if fisher_examples < 0:
         raise ValueError(f"fisher_examples = {fisher_examples}: must be 0 (all) or the number of examples to use")
-    if micro_batch < 1:
-        raise ValueError(f"micro_batch = {micro_batch}: must be at least 1")

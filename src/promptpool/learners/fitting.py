@@ -26,7 +26,8 @@ def fit(
     """Descend `loss`, a mean over its batch, on batches of nearly equal size; each row comes once per epoch.
 
     `rate` gives the learning rate of each epoch where it is not the same throughout.
-    Every rank holds the same rows and takes its part of each batch, so any number of ranks fits what one would.
+    Every rank holds the same rows and takes its part of each batch, so any number of ranks fits what one would. A batch
+    that has not a row for each rank is taken whole by all of them.
     """
     device = descend.parameters[0].device
     for epoch in range(epochs):
@@ -34,6 +35,12 @@ def fit(
             descend.go_at(rate(epoch))
         order = torch.randperm(len(rows.y), generator=generator)
         for index in order.tensor_split(-(-len(order) // batch_size)):
-            mine = index[distributed.share(len(index))]
-            descend.weight = len(mine) * distributed.world() / len(index)
-            descend(loss(pick(rows, mine).to(device)))
+            if len(index) < distributed.world():
+                with distributed.alone():
+                    value = loss(pick(rows, index).to(device))
+                descend.weight = 1.0
+            else:
+                mine = index[distributed.share(len(index))]
+                descend.weight = len(mine) * distributed.world() / len(index)
+                value = loss(pick(rows, mine).to(device))
+            descend(value)

@@ -1,6 +1,6 @@
 """GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone when it matters.
 
-    M <- greedy balancing sampler(M, (x, y))              Algorithm 1, while the stream passes; nothing is learned
+    M <- greedy balancing sampler(M, (x, y))              while the stream passes; nothing is learned
     theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   whenever it is judged, among the classes seen
 
 The fit is the authors': SGD with momentum, a first epoch at a tenth of the highest rate, then SGDR (a cosine from the
@@ -9,8 +9,8 @@ highest rate to the lowest, restarted after 1, 2, 4, ... epochs), gradients clip
 Deviations: "fresh" is the pre-trained backbone as it was given with a new head, where the paper draws random weights,
 so that all methods start from the same ones. Crops and flips are the view's. The model of the last epoch is judged;
 the authors' code reports the best epoch on the test set. That code fills the memory before training with the first
-capacity / classes of each class; this is Algorithm 1 itself. Batches of a fit are of nearly equal size, without a
-short last one.
+capacity / classes of each class; this is the paper's sampler, but of equally large classes the first gives way, not one
+by lot. Batches of a fit are of nearly equal size, without a short last one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.cutmix import cutmix
 from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import View
@@ -79,14 +80,14 @@ class GDumb(Learner):
             seed=seed,
             frozen=frozen,
         )
+        if loss_classes == "current":
+            raise ValueError("loss_classes = 'current': must be 'seen' or 'all': a memory has no task")
+        at_least(1, epochs=epochs, batch_size=batch_size)
+        above_zero(highest_rate=highest_rate)
+        zero_or_more(weight_decay=weight_decay)
         for name, value, possible, needed in (
-            ("loss_classes", repr(loss_classes), loss_classes != "current", "be 'seen' or 'all': a memory has no task"),
-            ("epochs", epochs, epochs >= 1, "be at least 1"),
-            ("batch_size", batch_size, batch_size >= 1, "be at least 1"),
-            ("highest_rate", highest_rate, 0 < highest_rate < math.inf, "be above 0"),
             ("lowest_rate", lowest_rate, 0 <= lowest_rate <= highest_rate, "lie between 0 and highest_rate"),
             ("momentum", momentum, 0 <= momentum < 1, "be 0 or more and below 1"),
-            ("weight_decay", weight_decay, 0 <= weight_decay < math.inf, "be 0 or more"),
             ("clip", clip, clip is None or clip > 0, "be above 0, or None not to clip"),
             ("cutmix", cutmix, 0 <= cutmix <= 1, "lie between 0 and 1"),
         ):
@@ -144,6 +145,7 @@ class GDumb(Learner):
             generator=self.generator,
             rate=self.rate,
         )
+        distributed.agree(self)  # once will do: running statistics take no part in the fit
         self.zero_grad()
 
     def rate(self, epoch: int) -> float:

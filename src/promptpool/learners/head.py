@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from promptpool.checks import one_of
+
 STARTS = ("zeros", "truncated-normal")
 
 
@@ -14,8 +16,7 @@ class Head(nn.Module):
 
     def __init__(self, dim: int, *, start: str = "zeros", classes: int = 0, generator: torch.Generator) -> None:
         super().__init__()
-        if start not in STARTS:
-            raise ValueError(f"head_start = {start!r}: must be one of {', '.join(STARTS)}")
+        one_of(STARTS, head_start=start)
         self.dim, self.start = dim, start
         self.weight = nn.Parameter(torch.empty(0, dim))
         self.bias = nn.Parameter(torch.empty(0))

@@ -6,9 +6,10 @@
     z = mean of the first N * L_p rows of f_r(x_p)
     loss = CE(g(z), y) + pull * sum_i gamma(q, k_si)      mean over the batch, Eq. 5
 
-Only prompts, keys and head learn; keys learn from the second term alone. With `capacity` > 0 the loss is taken
-over the new images and as many replayed ones together; a new image competes among the classes of its task, a
-replayed one among all seen, as in the released code (its `replay_no_mask`), since the paper does not say.
+Only prompts, keys and head learn; keys learn from the second term alone. With `train_backbone` f learns too, but for
+the f of the query. With `capacity` > 0 the loss is taken over the new images and as many replayed ones together; a
+new image competes among the classes of its task, a replayed one among all seen, as in the released code (its
+`replay_no_mask`), since the paper does not say.
 
 Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
 is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
@@ -16,7 +17,6 @@ is dense: a prompt that is not chosen in a step still moves by its momentum, as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -28,6 +28,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import Backbone
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import one_of, zero_or_more
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -47,10 +48,12 @@ class L2P(Learner):
     `order` and `position` say where prompts stand among the tokens and which position embedding they get.
     `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with
     the unchanged image, whose feature is computed once. `replay_classes` are the classes that the loss sees for
-    replayed images, as `loss_classes` for new ones.
+    replayed images, as `loss_classes` for new ones. With `train_backbone` a copy of the transformer learns as well, as
+    the released code suggests for rehearsal; queries are of the frozen one all the same.
     """
 
     remembers = ("memory",)
+    keeps_original = True
     backbone: Backbone
 
     def __init__(
@@ -74,6 +77,7 @@ class L2P(Learner):
         replay_classes: str = "seen",
         loss_classes: str = "current",
         head_start: str = "zeros",
+        train_backbone: bool = False,
         seed: int = 0,
         frozen: FrozenFeatures | None = None,
     ) -> None:
@@ -82,23 +86,18 @@ class L2P(Learner):
             view,
             loss_classes=loss_classes,
             head_start=head_start,
-            train_backbone=False,
+            train_backbone=train_backbone,
             seed=seed,
             frozen=frozen,
         )
         if not isinstance(backbone, Backbone):
             raise ValueError(f"backbone = {type(backbone).__name__}: has no tokens for prompts, use a transformer")
-        for name, value, allowed in (
-            ("order", order, ORDERS),
-            ("position", position, POSITIONS),
-            ("query_view", query_view, QUERY_VIEWS),
-            ("policy", policy, POLICIES),
-            ("replay_classes", replay_classes, ("seen", "all")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
-        if not 0 <= pull < math.inf:
-            raise ValueError(f"pull = {pull}: must be 0 or more")
+        one_of(ORDERS, order=order)
+        one_of(POSITIONS, position=position)
+        one_of(QUERY_VIEWS, query_view=query_view)
+        one_of(POLICIES, policy=policy)
+        one_of(("seen", "all"), replay_classes=replay_classes)
+        zero_or_more(pull=pull)
         if capacity < 0:
             raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")
         self.pool_size, self.top_k, self.prompt_length = pool_size, top_k, prompt_length
@@ -143,7 +142,7 @@ class L2P(Learner):
         """q(x): [B, D]."""
         if self.training and not self.view.fixed and self.query_view == "same":
             with torch.no_grad():
-                return self.backbone.features(x)
+                return self.frozen.backbone.features(x)
         return self.frozen(batch)
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:

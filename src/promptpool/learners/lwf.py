@@ -16,13 +16,12 @@ teacher answers each view as it comes, where the paper records its answers once.
 
 from __future__ import annotations
 
-import math
-
 import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -60,10 +59,8 @@ class LwF(Learner):
             seed=seed,
             frozen=frozen,
         )
-        if not 0 <= distill < math.inf:
-            raise ValueError(f"distill = {distill}: must be 0 or more")
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature = {temperature}: must be above 0")
+        zero_or_more(distill=distill)
+        above_zero(temperature=temperature)
         self.distill, self.temperature = distill, temperature
         self.teacher = Snapshot(self, "backbone", "head")
         self.old: tuple[int, ...] = ()  # the classes that the teacher knows

@@ -17,6 +17,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import one_of
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -41,8 +42,7 @@ class NearestMean(Learner):
         frozen: FrozenFeatures | None = None,
     ) -> None:
         super().__init__(backbone, view, train_backbone=False, seed=seed, frozen=frozen)
-        if distance not in DISTANCES:
-            raise ValueError(f"distance = {distance!r}: must be one of {', '.join(DISTANCES)}")
+        one_of(DISTANCES, distance=distance)
         self.distance = distance
         self.head.requires_grad_(False)  # only counts classes here
         self.sums = torch.zeros(0, backbone.dim, dtype=torch.float64)

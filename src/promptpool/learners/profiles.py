@@ -13,6 +13,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+from promptpool.checks import one_of
+
 
 class Profile(NamedTuple):
     """Keywords by what they belong to."""
@@ -76,8 +78,7 @@ FIVE_DATASETS: dict[str, dict[str, Any]] = {
 
 def profile(name: str, *, benchmark: str = "cifar100") -> Profile:
     """The values of a profile on CIFAR-100 and what is like it, or on "5-datasets"."""
-    if name not in PROFILES:
-        raise ValueError(f"profile = {name!r}: must be one of {', '.join(PROFILES)}")
+    one_of(PROFILES, profile=name)
     values = deepcopy(PROFILES[name])
     if benchmark == "cifar100":
         return values

@@ -1,13 +1,13 @@
 """RanPAC: exact statistics of randomly projected, pre-trained features (McDonnell et al., 2023).
 
     h = max(0, f(x)[0] R)                             R random normal, D x M, drawn once
-    G = sum of h h^T over all examples,   C_c = sum of h over class c                       Eq. 4
-    W = (G + ridge I)^-1 C,   y = the class with the greatest h W_c                         Eq. 5
+    G = sum of h h^T over all examples,   C_c = sum of h over class c
+    W = (G + ridge I)^-1 C,   y = the class with the greatest h W_c
 
 G and C are sums, so the order of tasks changes nothing but the choice of the ridge. As in the authors' code, of 10^-8,
 10^-7, ..., 10^8 it is the one with the least squared error on a fifth of the present experience, fitted to the rest.
 
-Deviations: no adaptation of the backbone to the first task (phase 1 of the paper's Algorithm 1). Sums and solution are
+Deviations: no adaptation of the backbone to the first task (the paper's phase 1). Sums and solution are
 in double precision, where the authors have single. Where an experience is longer, or the stream has no boundaries, the
 ridge is chosen on the latest `recent` examples. `projections` is 2000 unless told, not 10000.
 """

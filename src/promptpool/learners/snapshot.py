@@ -17,6 +17,7 @@ class Snapshot:
     """Frozen copies of a learner's parts, by name; none until they are taken.
 
     A frozen backbone is shared instead of copied. Name it in `remembers`: it goes into checkpoints and comes back.
+    What is read is on the learner's device, wherever that has gone in the meantime.
     """
 
     def __init__(self, learner: nn.Module, *names: str) -> None:
@@ -27,7 +28,8 @@ class Snapshot:
         return bool(self._parts)
 
     def __getitem__(self, name: str) -> nn.Module:
-        return self._parts[name]
+        """A part as it was, where the learner's own is now: a copy does not move with the learner by itself."""
+        return self._parts[name].to(next(self._learner.get_submodule(name).parameters()))
 
     def take(self) -> None:
         """Copy the parts as they are now."""

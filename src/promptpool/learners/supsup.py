@@ -4,8 +4,8 @@
     M_t = 1 where |s_t| is among the top k % of its layer     edge-popup (Ramanujan et al., 2020), straight-through
     loss = CE(p, y)                                       over the output neurons, y counted within the task
     p(a) = f(x, W * sum_i a_i M_i),   a_i = 1 / T         at test: all masks in superposition, H the entropy
-    t = argmin_i dH(p(a)) / da_i                          one-shot (Algorithm 1)
-    a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: binary (Algorithm 2)
+    t = argmin_i dH(p(a)) / da_i                          the One-Shot algorithm
+    a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: the Binary algorithm
 
 Nothing but the scores is learned, and nothing is forgotten once a task is known. The output layer is the paper's for
 tasks with labels of their own (GNu): `outputs` fixed random neurons, masked like every layer; neuron j is the j-th
@@ -32,6 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -64,11 +65,9 @@ class SupSup(Learner):
         super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
         if not 0 < density < 1:
             raise ValueError(f"density = {density}: must lie between 0 and 1")
-        if outputs < 2:
-            raise ValueError(f"outputs = {outputs}: must be at least 2")
-        for name, value, allowed in (("weights", weights, WEIGHTS), ("inference", inference, INFERENCES)):
-            if value not in allowed:
-                raise ValueError(f"{name} = {value!r}: must be one of {', '.join(allowed)}")
+        at_least(2, outputs=outputs)
+        one_of(WEIGHTS, weights=weights)
+        one_of(INFERENCES, inference=inference)
         self.density, self.outputs, self.weights, self.inference = density, outputs, weights, inference
         self.head.requires_grad_(False)  # only counts classes here
         modules = dict(backbone.named_modules())

@@ -9,7 +9,6 @@ epoch alone, so a session that goes on after a kill shows the same batches as on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
+from promptpool.checks import above_zero, one_of, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream, held
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
@@ -48,16 +48,13 @@ class Plan:
         for name in ("epochs", "batch_size", "test_batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be a whole number, at least 1")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate = {self.learning_rate}: must be above 0")
+        above_zero(learning_rate=self.learning_rate)
+        zero_or_more(weight_decay=self.weight_decay)
+        one_of(OPTIMISERS, optimiser=self.optimiser)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum = {self.momentum}: must lie between 0 and 1")
         if self.momentum and self.optimiser == "adam":
             raise ValueError(f"momentum = {self.momentum}: is of sgd, adam has its own")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay = {self.weight_decay}: must be 0 or more")
-        if self.optimiser not in OPTIMISERS:
-            raise ValueError(f"optimiser = {self.optimiser!r}: must be one of {', '.join(OPTIMISERS)}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip = {self.clip}: must be above 0, or None not to clip")
 
