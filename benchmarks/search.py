@@ -27,15 +27,21 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "glyphs": ("dataset.name=glyphs-validation", "dataset.train_per_class=20", "scenario.tasks=6"),
     "cifar100": (
         "dataset.name=cifar100",
-        "dataset.train_per_class=10",
+        "dataset.train_per_class=5",
         "dataset.test_per_class=none",
-        "dataset.held_out=10",
+        "dataset.held_out=5",
         "scenario.tasks=5",
         "scenario.seed=1",
+        "plan.batch_size=8",
+        "learner.head_start=zeros",
     ),
 }
 ADAM = tuple(f"plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.001))
 SGD = tuple(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.003, 0.01, 0.03))
+SLOWER = (
+    *(f"plan.learning_rate={rate}" for rate in (0.00001, 0.00003, 0.0001)),
+    *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.01)),
+)
 # Six lines each.
 LINES: dict[str, tuple[str, ...]] = {
     "upper-bound": (*ADAM, *SGD),
@@ -65,7 +71,8 @@ def configs(method: str, stream: str, backbone: str | None, image_size: Sequence
         given += [f"backbone.name={backbone}", *(f"backbone.image_size={size}" for size in image_size)]
     if method in KEPT:
         given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
-    return {line: load_config(f"glyphs100-{method}", [*given, *line.split()]) for line in LINES[method]}
+    lines = SLOWER if stream == "cifar100" and method == "upper-bound" else LINES[method]
+    return {line: load_config(f"glyphs100-{method}", [*given, *line.split()]) for line in lines}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -31,7 +31,7 @@ PASSES = {
     "ranpac": 0.5,
     "supsup": 4.0,
 }
-TOKENS = 65  # of an image, to which prompts are added; of the ViT that comes with the package
+TOKENS = 17  # of an image, to which prompts are added; of the ViT that comes with the package
 ONCE = 2.0  # passes of each image that a frozen model looks at, and all that goes with a record
 
 

@@ -42,7 +42,7 @@ NO_BUFFER, REFERENCES, BOUND = "no buffer", "no buffer, not in the paper", "all 
 REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac")
 REHEARSAL = ("er", "gdumb", "bic", "der++", "co2l", "l2p-r")
 SIZES = {  # images kept per class
-    "mini": {"split": (2, 10), "five": (2, 4), "domains": (4,), "gaussian": (6,)},
+    "mini": {"split": (2, 10), "five": (2, 4), "domains": (4,), "gaussian": (4,)},
     "paper": {"split": (10, 50), "five": (5, 10), "domains": (50,), "gaussian": (50,)},
 }
 MORE_SIZES = {"mini": (2, 5, 10), "paper": (10, 20, 50)}
@@ -106,14 +106,15 @@ def figure3(scale: str) -> Iterator[Item]:
 
 def figure4(scale: str) -> Iterator[Item]:
     """Accuracy by length of a prompt and prompts chosen (M = 20), and by size of the pool (L_p = 5)."""
+    few = ("dataset.train_per_class=10",) if scale == "mini" else ()
     for place, most in (("split", 5), ("five", 4)):
         benchmark = SCALES[scale][place]
         for chosen in (1, most, 2 * most):
             for length in LENGTHS:
-                values = _pool(20, chosen, length)
+                values = _pool(20, chosen, length) + few
                 yield _item("figure4", benchmark, f"N = {chosen}", "l2p", length, None, values)
         for size in POOLS:
-            yield _item("figure4", benchmark, "pool size", "l2p", size, None, _pool(size, most, 5))
+            yield _item("figure4", benchmark, "pool size", "l2p", size, None, _pool(size, most, 5) + few)
 
 
 def buffers(scale: str) -> Iterator[Item]:
