@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test browser-test real-test real-tables check bench format clean
+.PHONY: demo test browser-test real-test real-tables real-methods check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -31,6 +31,20 @@ real-tables: $(READY)
 	  done; \
 	  $(BIN)/promptpool report runs/real/$$set-small-* --out report/$$set || exit 1; \
 	done
+
+# Every method on Split CIFAR-100 with a small ViT at 56 pixels, ten images per class, five of them kept.
+METHODS := nearest-mean ranpac masked-linear ft-seq-frozen l2p one-prompt ft-seq ewc ewc-online lwf upper-bound
+REHEARSAL := l2p-r er gdumb bic der++ co2l
+SMALL := dataset.train_per_class=10 dataset.test_per_class=10 backbone.image_size=56
+real-methods: $(READY)
+	@[ -e "$(WEIGHTS)" ] || { echo "real-methods needs a small ViT: make real-methods WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
+	for method in $(METHODS) "ft-seq-frozen scenario.joint=true"; do \
+	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) --runs runs/methods || exit 1; \
+	done
+	for method in $(REHEARSAL); do \
+	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) learner.capacity=500 --runs runs/methods || exit 1; \
+	done
+	$(BIN)/promptpool report runs/methods/* --out report/methods
 
 check: $(READY)
 	$(BIN)/ruff check .
