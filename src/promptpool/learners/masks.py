@@ -20,7 +20,7 @@ def best(scores: Tensor, density: float) -> Tensor:
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """Where the largest values are; on a CPU numpy is ten times as fast as torch, and this is asked every step."""
+    """Where the largest values are; on a CPU numpy selects faster than torch, and this is asked every step."""
     if values.device.type != "cpu":
         return values.topk(count, sorted=False).indices
     return torch.from_numpy(np.argpartition(values.numpy(), len(values) - count)[len(values) - count :])
