@@ -53,21 +53,23 @@ LINES: dict[str, tuple[str, ...]] = {
     "bic": tuple(f"{line} learner.bias_epochs={epochs}" for line in ADAM for epochs in (50, 200)),
     "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (8, 16)),
     "co2l": tuple(f"{line} learner.distillation={value}" for line in ADAM for value in (0.3, 1)),
-    "supsup": tuple(f"plan.learning_rate={r} learner.density={d}" for r in (0.001, 0.003, 0.01) for d in (0.3, 0.5)),
+    "supsup": tuple(f"plan.learning_rate={r} learner.density={d}" for r in (0.003, 0.001, 0.006) for d in (0.5, 0.3)),
     "dualnet": tuple(f"plan.learning_rate={r} learner.slow_rate={s}" for r in (0.03, 0.1, 0.3) for s in (0.0003, 0.03)),
+    "resnet18-upper-bound": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01)),
     "l2p": tuple(f"plan.learning_rate={r} learner.prompt_length={n}" for r in (0.01, 0.02, 0.05) for n in (1, 5)),
     "l2p-r": tuple(f"plan.learning_rate={r} learner.prompt_length={n}" for r in (0.01, 0.02, 0.05) for n in (1, 5)),
     "masked-linear": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
     "ft-seq-frozen": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
     "ranpac": tuple(f"learner.projections={value}" for value in (200, 500, 1_000, 2_000, 4_000, 8_000)),
 }
+ON_RESNET = ("supsup", "dualnet", "resnet18-upper-bound")
 KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
 
 
 def configs(method: str, stream: str, backbone: str | None, image_size: Sequence[int], seed: int) -> dict[str, Config]:
     """Each line of a method by its values."""
     given = [*STREAMS[stream], f"seed={seed}"]
-    if backbone and method not in ("supsup", "dualnet"):
+    if backbone and method not in ON_RESNET:
         given += [f"backbone.name={backbone}", *(f"backbone.image_size={size}" for size in image_size)]
     if method in KEPT:
         given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")

@@ -57,6 +57,7 @@ PLANS = {
     "ft-seq": DESCENT,
     "l2p-r-trained": DESCENT,
     "lwf": DESCENT,
+    "supsup": replace(PLAN, learning_rate=0.001, epochs=20),  # larger steps leave masks that are sure of everything
 }
 
 

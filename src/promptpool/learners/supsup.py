@@ -3,7 +3,8 @@
     p = f(x, W * M_t)                                     W fixed and random, M_t the mask of task t
     M_t = 1 where |s_t| is among the top k % of its layer     edge-popup (Ramanujan et al., 2020), straight-through
     loss = CE(p, y)                                       over the output neurons, y counted within the task
-    p(a) = f(x, W * sum_i a_i M_i),   a_i = 1 / T         at test: all masks in superposition, H the entropy
+    t = argmin_i H(f(x, W * M_i))                         at test: the surest subnetwork, H the entropy; each
+    p(a) = f(x, W * sum_i a_i M_i),   a_i = 1 / T         or all masks in superposition:
     t = argmin_i dH(p(a)) / da_i                          the One-Shot algorithm
     a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: the Binary algorithm
 
@@ -12,10 +13,11 @@ tasks with labels of their own (GNu): `outputs` fixed random neurons, masked lik
 class of whatever task is meant, and neurons beyond a task's classes learn to stay low. A class of a task that was
 not inferred gets the lowest score there is.
 
-Deviations: the task is inferred for each image by itself, from derivatives along each mask, so predictions do not
-depend on batches (the released code infers one task per batch). Batch normalisation has no learned scale, as in the
-paper, but means and deviations of each task (over its training images, once its mask is final), mixed like the
-weights; the released code takes those of the test batch.
+Deviations: the task is inferred for each image by itself, so predictions do not depend on batches (the released code
+infers one task per batch). By default every mask is tried, which is the least of H over one mask at a time that the
+paper's algorithms estimate by a slope: in a ResNet-18 the slope is blind to the task (docs/methods.md).
+Batch normalisation has no learned scale, as in the paper, but means and deviations of each task (over its training
+images, once its mask is final), mixed like the weights; the released code takes those of the test batch.
 On a transformer, biases are zero, tokens and positions fixed and random; `weights="pretrained"` takes all of them,
 and W, from the backbone. Every layer keeps the same share of its weights.
 """
@@ -40,13 +42,13 @@ from promptpool.learners.masks import Fixed, best, fixed_values, pack, signed_co
 from promptpool.losses import entropy
 
 WEIGHTS = ("random", "pretrained")
-INFERENCES = ("one-shot", "binary")
+INFERENCES = ("each", "one-shot", "binary")
 CHUNK = 128  # images whose statistics are taken at once
 Network = dict[str, Tensor]  # what one subnetwork computes with, by name; "output" is its last layer
 
 
 class SupSup(Learner):
-    """A mask per task over weights that are never trained; the task is inferred from the entropy's gradient."""
+    """A mask per task over weights that are never trained; the task is inferred from the entropy."""
 
     remembers = ("tasks", "masks", "moments")
 
@@ -58,7 +60,7 @@ class SupSup(Learner):
         density: float = 0.5,
         outputs: int = 10,
         weights: str = "random",
-        inference: str = "one-shot",
+        inference: str = "each",
         seed: int = 0,
         frozen: FrozenFeatures | None = None,
     ) -> None:
@@ -160,6 +162,8 @@ class SupSup(Learner):
 
     def infer(self, x: Tensor) -> Tensor:
         """The task of each image: [B]."""
+        if self.inference == "each":
+            return self.entropies(x).argmin(dim=1)
         left = torch.ones(len(x), len(self.tasks), dtype=torch.bool, device=x.device)
         while (remaining := int(left[0].sum())) > 1:
             count = 1 if self.inference == "one-shot" else remaining // 2
@@ -167,16 +171,20 @@ class SupSup(Learner):
             left = torch.zeros_like(left).scatter(1, kept, True)
         return left.int().argmax(dim=1)
 
+    def entropies(self, x: Tensor) -> Tensor:
+        """H of each image under each task's own subnetwork: [B, T]."""
+        tasks = range(len(self.tasks))
+        return torch.stack([entropy(self.run(x, self._ready(self.subnetwork(task)))) for task in tasks], dim=1)
+
     def slopes(self, x: Tensor, left: Tensor) -> Tensor:
         """dH/da_i of each image where the tasks left to it are mixed in equal parts; infinite for others: [B, T]."""
         found = x.new_full(left.shape, torch.inf)
         for mixture in left.unique(dim=0):
             rows, tasks = (left == mixture).all(dim=1), mixture.nonzero().flatten().tolist()
-            mixed: Network = {}
+            own = {task: self.subnetwork(task) for task in tasks}
+            mixed = {name: torch.stack([part[name] for part in own.values()]).mean(dim=0) for name in own[tasks[0]]}
             for task in tasks:
-                mixed = {n: v / len(tasks) + mixed.get(n, 0) for n, v in self.subnetwork(task).items()}
-            for task in tasks:
-                found[rows, task] = self._slope(x[rows], mixed, self.subnetwork(task))
+                found[rows, task] = self._slope(x[rows], mixed, own[task])
         return found
 
     def _slope(self, x: Tensor, mixed: Network, own: Network) -> Tensor:
