@@ -79,6 +79,7 @@ class FrozenFeatures:
             ids.dtype != torch.long
             or features.dtype != torch.float32
             or features.shape != (len(ids), self.backbone.dim)
+            or len(ids.unique()) < len(ids)
         ):
             return
         new = [row for row, identity in enumerate(ids.tolist()) if identity not in self._slots]

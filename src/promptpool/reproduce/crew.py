@@ -13,7 +13,7 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -66,7 +66,8 @@ def with_processes(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Ge
                 waiting.remove(job)
                 worker = idle.pop()
                 busy[worker.line] = worker, job
-                worker.line.send(job)
+                with suppress(OSError):  # it died while it had nothing to do, as its line will tell
+                    worker.line.send(job)
             for line in wait(list(busy), timeout=PATIENCE):
                 worker, job = busy[line]
                 news = worker.heard()
