@@ -16,6 +16,7 @@ from promptpool.data.locks import alone
 from promptpool.data.stream import concatenate
 from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import Config
+from promptpool.experiments.runner import device
 from promptpool.learners.profiles import PROFILES
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.entries import Entry
@@ -71,7 +72,7 @@ def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
 def _counts(config: Config, folder: Path, stock: Stock) -> dict[str, dict[str, list[int]]]:
     """How many test images are right, of how many."""
     built = build(config, stock)
-    load_checkpoint(folder / CHECKPOINT, Session(built.learner, built.stream, built.plan))
+    load_checkpoint(folder / CHECKPOINT, Session(built.learner.to(device()), built.stream, built.plan))
     everything = concatenate(built.stream.tests)
     mixed = everything.select(torch.randperm(len(everything), generator=torch.Generator().manual_seed(0)))
     tests = dict(zip(ORDERS, (everything, mixed), strict=True))
