@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 
 
-def dies(line: object, threads: int) -> None:
-    del line, threads
+def dies(line: object, threads: int, number: int) -> None:
+    del line, threads, number
     os._exit(9)

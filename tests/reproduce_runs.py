@@ -16,7 +16,7 @@ from promptpool.reproduce.jobs import FEATURES, Job
 from promptpool.reproduce.studies import NO_BUFFER, Item
 from small_runs import small_preset
 
-LONG, SHORT = 40, 2  # epochs
+LONG, SHORT = 30, 2  # epochs
 
 
 def made_jobs(folder: Path, *, epochs: int = SHORT, seeds: Sequence[int] = (0,)) -> list[Job]:
@@ -54,7 +54,7 @@ def made_item(
     reported: Reported | None = None,
     **learner: Any,
 ) -> Item:
-    return Item(study, "a stream", NO_BUFFER, method, {"learner": {"name": name, **learner}}, name, at, reported)
+    return Item(study, "a stream", NO_BUFFER, method, {"learner": {"name": name, **learner}}, at, reported)
 
 
 def made_entry(

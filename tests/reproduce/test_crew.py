@@ -31,6 +31,15 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """The records of the long run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROMPTPOOL_CACHE", str(folder / "cache"))
+        return undisturbed(made_jobs(folder / "runs", epochs=LONG), folder / "whole")
+
+
 def kill_workers() -> None:
     for process in multiprocessing.active_children():
         assert process.pid is not None
@@ -38,7 +47,9 @@ def kill_workers() -> None:
         process.join()
 
 
-def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(
+    tmp_path: Path, expected: list[bytes]
+) -> None:
     jobs = made_jobs(tmp_path / "runs", epochs=LONG)
     (tmp_path / "file").write_text("")
     impossible = replace(jobs[0], folder=tmp_path / "file" / "run")
@@ -52,12 +63,12 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(tmp_p
     assert "file" in ends[0].reason
     assert ends[0].job == impossible
     assert 0.2 < max(word.share for word in words if word.state == "runs") < 1
-    assert records(jobs) == undisturbed(jobs, tmp_path / "whole")
+    assert records(jobs) == expected
     assert len(features(jobs)) == 1
     assert multiprocessing.active_children() == []
 
 
-def test_closing_leaves_a_checkpoint_and_no_process(tmp_path: Path) -> None:
+def test_closing_leaves_a_checkpoint_and_no_process(tmp_path: Path, expected: list[bytes]) -> None:
     (job,) = made_jobs(tmp_path / "runs", epochs=LONG)
     with closing(with_processes([job], workers=1)) as news:
         for word in news:
@@ -68,7 +79,7 @@ def test_closing_leaves_a_checkpoint_and_no_process(tmp_path: Path) -> None:
     assert not is_finished(job.folder, job.config)
     for step in run(job.config, job.folder):
         assert step.step > 1  # it goes on, it does not begin
-    assert records([job]) == undisturbed([job], tmp_path / "whole")
+    assert records([job]) == expected
 
 
 def test_a_job_that_another_process_has_is_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
