@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test browser-test real-test real-tables real-methods check bench format clean
+.PHONY: demo test browser-test ray-test real-test real-tables real-methods check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -18,6 +18,10 @@ browser-test: $(READY)
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
 	  { echo "browser-test needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
 	PROMPTPOOL_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -q -m browser
+
+ray-test: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[ray]'
+	$(BIN)/python -m pytest -q -m ray
 
 real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }

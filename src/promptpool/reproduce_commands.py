@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from promptpool.complaints import complaints
+from promptpool.data.locks import alone
+from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError
 from promptpool.experiments.display import reading
 from promptpool.experiments.runner import is_finished
@@ -65,9 +67,7 @@ def reproduce(
             if value not in allowed:
                 raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
         if source is not None:
-            found = read_results(source)
-            chosen = {name: found.entries[name] for name in names if name in found.entries}
-            _print(console, Results(chosen, found.shares), form)
+            _print(console, _of(names, read_results(source), source), form)
             return
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
@@ -82,7 +82,10 @@ def reproduce(
         failed = _carry_out(console, jobs, engine, workers or os.cpu_count() or 1, threads)
         with reading(console):
             results = collect(wanted)
-        page = write_results(results, out or Path("reproduced") / scale, where)
+        folder = out or Path("reproduced") / scale
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(folder / ".lock"):
+            page = write_results(results, folder, where)
     _print(console, results, form)
     typer.echo(f"tables, figures and the page: {page}")
     if failed:
@@ -140,16 +143,25 @@ def _listed(jobs: Sequence[Job]) -> Table:
     return table
 
 
+def _of(names: Sequence[str], found: Results, source: Path) -> Results:
+    """The part of what was found that belongs to these studies."""
+    entries = {name: found.entries[name] for name in names if name in found.entries}
+    if not entries:
+        raise BadFileError(f"{source}: has nothing of {', '.join(names)}, only {', '.join(found.entries)}")
+    return Results(entries, found.shares if "figure3" in entries else {})
+
+
 def _print(console: Console, results: Results, form: str) -> None:
     found = claims([entry for entries in results.entries.values() for entry in entries], results.shares)
+    shown = [entries for name, entries in results.entries.items() if entries and name != "figure3"]
     if form != "terminal":
         write = {"markdown": tables.markdown, "latex": tables.latex, "csv": to_csv}[form]
-        typer.echo("\n".join(write(entries) for entries in results.entries.values() if entries), nl=False)
+        typer.echo("\n".join(write(entries) for entries in shown), nl=False)
         if form == "markdown" and found:
             typer.echo("\n" + claims_markdown(found), nl=False)
         return
-    for entries in results.entries.values():
-        for table in tables.terminal([entry for entry in entries if entry.study != "figure3"]):
+    for entries in shown:
+        for table in tables.terminal(entries):
             console.print(table)
     for claim in found:
         said = f"{claim.verdict}: {claim.text} ({claim.stream}). {claim.numbers}"

@@ -78,7 +78,9 @@ class FrozenFeatures:
         if (
             ids.dtype != torch.long
             or features.dtype != torch.float32
-            or features.shape != (len(ids), self.backbone.dim)
+            or features.shape != (*ids.shape, self.backbone.dim)
+            or features.ndim != 2
+            or len(ids.unique()) < len(ids)
         ):
             return
         new = [row for row, identity in enumerate(ids.tolist()) if identity not in self._slots]

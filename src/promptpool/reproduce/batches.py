@@ -12,16 +12,19 @@ from pathlib import Path
 
 import torch
 
+from promptpool.data.locks import alone
 from promptpool.data.stream import concatenate
 from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import Config
-from promptpool.experiments.runner import open_session
+from promptpool.experiments.runner import device
 from promptpool.learners.profiles import PROFILES
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.entries import Entry
 from promptpool.reproduce.studies import Item
+from promptpool.training.checkpoint import load_checkpoint
 from promptpool.training.evaluation import count_correct
-from promptpool.training.folder import Run, write_json
+from promptpool.training.folder import CHECKPOINT, Run, write_json
+from promptpool.training.loop import Session
 
 ORDERS, SIZES = ("task by task", "shuffled"), (1, 16, 128)
 FILE = "batches.json"
@@ -39,9 +42,10 @@ def items(scale: str) -> Iterator[Item]:
 def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
     """The accuracy of a finished run for each order and batch size; kept in the run's folder."""
     file = run.path / FILE
-    counts = json.loads(file.read_text()) if file.exists() else _counts(item.config, run.path, stock)
-    if not file.exists():
-        write_json(file, counts)
+    with alone(run.path / f".{FILE}.lock"):
+        counts = json.loads(file.read_text()) if file.exists() else _counts(item.config, run.path, stock)
+        if not file.exists():
+            write_json(file, counts)
     found = []
     for order in ORDERS:
         for size in SIZES:
@@ -68,11 +72,11 @@ def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
 def _counts(config: Config, folder: Path, stock: Stock) -> dict[str, dict[str, list[int]]]:
     """How many test images are right, of how many."""
     built = build(config, stock)
-    learner = open_session(built, folder).learner
+    load_checkpoint(folder / CHECKPOINT, Session(built.learner.to(device()), built.stream, built.plan))
     everything = concatenate(built.stream.tests)
     mixed = everything.select(torch.randperm(len(everything), generator=torch.Generator().manual_seed(0)))
     tests = dict(zip(ORDERS, (everything, mixed), strict=True))
     return {
-        order: {str(size): [count_correct(learner, test, size)[0], len(test)] for size in SIZES}
+        order: {str(size): [count_correct(built.learner, test, size)[0], len(test)] for size in SIZES}
         for order, test in tests.items()
     }

@@ -64,14 +64,16 @@ def _smaller_buffers(rows: Sequence[Entry], stream: str) -> Claim:
     """How much each method loses from the larger buffer to the smaller."""
     groups = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))
     text = "A smaller buffer hurts L2P-R least"
+    if len(groups) < 2:
+        return Claim(text, stream, None, "-")
+    smaller = [row for row in rows if row.group == groups[0]]
     by_method: dict[str, float] = {}
-    for row in rows:
-        if row.group == groups[0]:
-            larger = next((r.value for r in rows if r.group == groups[-1] and r.method == row.method), None)
-            if row.value is not None and larger is not None:
-                by_method[row.method] = larger - row.value
+    for row in smaller:
+        larger = next((r.value for r in rows if r.group == groups[-1] and r.method == row.method), None)
+        if row.value is not None and larger is not None:
+            by_method[row.method] = larger - row.value
     numbers = ", ".join(f"{method} loses {lost:.1f}" for method, lost in by_method.items())
-    if "L2P-R" not in by_method or len(by_method) < 2:
+    if "L2P-R" not in by_method or not 1 < len(by_method) == len(smaller):
         return Claim(text, stream, None, numbers or "-")
     return Claim(text, stream, by_method["L2P-R"] <= min(by_method.values()), numbers)
 
@@ -112,7 +114,7 @@ def _highest(text: str, stream: str, rows: Sequence[Entry], best: str, others: S
     values = {row.method: row.value for row in rows if row.method in (best, *others)}
     numbers = ", ".join(f"{method} {value:.1f}" for method, value in values.items() if value is not None)
     known = {method: value for method, value in values.items() if value is not None}
-    if best not in known or not set(others) & known.keys():
+    if best not in known or len(known) < 2 or len(known) < len(values):
         return Claim(text, stream, None, numbers or "-")
     return Claim(text, stream, all(known[best] > value for name, value in known.items() if name != best), numbers)
 

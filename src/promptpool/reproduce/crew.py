@@ -8,12 +8,11 @@ when they are told to or when whoever started them is gone.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -66,7 +65,8 @@ def with_processes(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Ge
                 waiting.remove(job)
                 worker = idle.pop()
                 busy[worker.line] = worker, job
-                worker.line.send(job)
+                with suppress(OSError):  # it died while it had nothing to do, as its line will tell
+                    worker.line.send(job)
             for line in wait(list(busy), timeout=PATIENCE):
                 worker, job = busy[line]
                 news = worker.heard()
@@ -99,7 +99,6 @@ def _stop(workers: Sequence[Worker]) -> None:
 def _work(line: Connection, threads: int, number: int) -> None:
     """The life of a worker; where there are GPUs, workers take them in turn."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it says when to stop
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())

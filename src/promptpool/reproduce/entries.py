@@ -52,6 +52,9 @@ class Entry:
         return float(self.accuracy) if self.accuracy else None
 
 
+NUMBERS = ("accuracy", "accuracy_deviation", "forgetting", "forgetting_deviation")
+
+
 def entry(item: Item, runs: Sequence[Run]) -> Entry:
     """What the finished runs of an item (one for each seed) say."""
     found = [run for run in runs if run.finished]
@@ -94,10 +97,17 @@ def to_csv(entries: Iterable[Entry]) -> str:
 def read_csv(path: Path) -> list[Entry]:
     """The entries of a file that `to_csv` wrote."""
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-        return [Entry(**row) for row in rows]
-    except (TypeError, UnicodeDecodeError, csv.Error) as error:
+        head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
+        if head != [field.name for field in fields(Entry)]:
+            raise ValueError("other columns")
+        found = [Entry(**dict(zip(head, row, strict=True))) for row in rows]
+        for each in found:
+            int(each.at or 0)
+            for name in NUMBERS:
+                float(getattr(each, name) or 0)
+    except (ValueError, csv.Error) as error:
         raise BadFileError(f"{path}: not a table of ours ({error})") from error
+    return found
 
 
 def _accuracy(run: Run) -> float:

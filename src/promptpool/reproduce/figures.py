@@ -116,7 +116,11 @@ def buffers(entries: Sequence[Entry], *, theme: str = "light") -> Figure:
 
 
 def _line(axes: Axes, entries: Sequence[Entry], name: str, place: int, look: Theme) -> None:
-    known = [(int(entry.at), entry.value, float(entry.accuracy_deviation or 0)) for entry in entries if entry.value]
+    known = [
+        (int(entry.at), entry.value, float(entry.accuracy_deviation or 0))
+        for entry in entries
+        if entry.value is not None
+    ]
     if not known:
         return
     x, y, spread = zip(*known, strict=True)
@@ -131,4 +135,5 @@ def _finish(axes: Axes, title: str, across: str) -> None:
     axes.set_xlabel(across)
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.legend(fontsize=8, frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, frameon=False)

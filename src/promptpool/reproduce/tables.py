@@ -70,9 +70,9 @@ def latex(entries: Sequence[Entry]) -> str:
 
 
 def _by_rank(rows: Sequence[Entry]) -> dict[tuple[int, str], Entry]:
-    """Rows by the place of their group and their method."""
+    """Rows by the place of their group and what they are called in it."""
     groups = list(dict.fromkeys(row.group for row in rows))
-    return {(groups.index(row.group), row.method): row for row in rows}
+    return {(groups.index(row.group), _named(row)): row for row in rows}
 
 
 def streams(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
@@ -101,8 +101,7 @@ def header(rows: Sequence[Entry]) -> list[str]:
 def cells(row: Entry, rows: Sequence[Entry]) -> list[str]:
     best = row in _best(rows)
     accuracy = _spread(row.accuracy, row.accuracy_deviation)
-    named = row.method if not row.at or row.group.endswith("per class") else f"{row.method}, {row.at}"
-    found = [row.group, named, f"**{accuracy}**" if best else accuracy]
+    found = [row.group, _named(row), f"**{accuracy}**" if best else accuracy]
     if _any(rows, "forgetting"):
         found.append(_spread(row.forgetting, row.forgetting_deviation))
     if row.study == "table2":
@@ -111,6 +110,11 @@ def cells(row: Entry, rows: Sequence[Entry]) -> list[str]:
         found += [row.paper_accuracy or UNDEFINED, row.paper_forgetting or UNDEFINED]
     prompts = f"{row.prompts} of {row.pool_size}" if row.prompts else UNDEFINED
     return [*found, prompts, row.seconds or UNDEFINED, row.loss_classes or UNDEFINED, row.runs or UNDEFINED]
+
+
+def _named(row: Entry) -> str:
+    """The method, with the value it is measured at where the group does not say it."""
+    return row.method if not row.at or row.group.endswith("per class") else f"{row.method}, {row.at}"
 
 
 def _best(rows: Sequence[Entry]) -> list[Entry]:

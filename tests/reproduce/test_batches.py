@@ -1,0 +1,66 @@
+"""The batch-size study: an image that chooses for itself is predicted the same in any batch."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from promptpool.experiments.build import Stock
+from promptpool.experiments.config import Config, complete
+from promptpool.experiments.runner import run
+from promptpool.learners.profiles import PROFILES
+from promptpool.reproduce import batches
+from promptpool.reproduce.studies import Item
+from promptpool.training.folder import read_run
+from small_runs import write_weights
+
+
+def tiny(item: Item, folder: Path) -> Config:
+    """An item's configuration on three tasks of glyph-five and a random ViT."""
+    config = copy.deepcopy(item.config)
+    config["dataset"] = {"name": "glyph-five", "train_per_class": 2, "test_per_class": 2}
+    config["scenario"] = {"name": "class-incremental", "tasks": 5}
+    config["backbone"] = {"name": str(write_weights(folder / "vit.safetensors"))}
+    config["plan"] |= {"epochs": 1, "batch_size": 16}
+    return complete(config)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_only_a_vote_makes_predictions_depend_on_the_batch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
+    (found,) = [item for item in batches.items("mini") if item.method == name]
+    config, stock = tiny(found, tmp_path), Stock()
+    item = Item(found.study, found.stream, found.group, found.method, config)
+    for _ in run(config, tmp_path / "run", stock=stock):
+        pass
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    entries = batches.measured(item, read_run(tmp_path / "run"), Stock())
+    assert [(entry.group, entry.at) for entry in entries] == [
+        (order, str(size)) for order in batches.ORDERS for size in batches.SIZES
+    ]
+    votes = "vote" in PROFILES[name].learner
+    assert votes is (config["learner"]["vote"] > 0)
+    accuracies = [entry.accuracy for entry in entries]
+    alone = [entry.accuracy for entry in entries if entry.at == "1"]
+    assert len(set(alone)) == 1  # a vote of one, in any order
+    if not votes:
+        assert len(set(accuracies)) == 1
+        assert accuracies[0] == f"{100 * read_run(tmp_path / 'run').accuracy[-1].mean():.2f}"
+    for entry in entries:
+        assert (entry.method, entry.runs, entry.seeds) == (name, "run", "0")
+        assert entry.loss_classes == config["learner"]["loss_classes"]
+        assert 0 < int(entry.prompts) <= int(entry.pool_size)
+
+    after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert {key: value for key, value in after.items() if key != batches.FILE} == before
+    counts = json.loads(after[batches.FILE])
+    counts["shuffled"]["1"] = [1, 4]
+    (tmp_path / "run" / batches.FILE).write_text(json.dumps(counts))
+    again = batches.measured(item, read_run(tmp_path / "run"), Stock())  # what is kept is not counted again
+    assert again[3].accuracy == "25.00"
+    assert again[:3] == entries[:3]

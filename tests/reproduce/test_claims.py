@@ -1,0 +1,119 @@
+"""Claims on made-up entries: yes, no, not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from promptpool.reproduce.claims import Claim, claims, markdown
+from promptpool.reproduce.entries import Entry
+from reproduce_runs import made_entry
+
+FEW, MANY = "2 per class", "10 per class"
+TABLE_1 = [
+    made_entry("EWC", 40),
+    made_entry("LwF", 50),
+    made_entry("L2P", 60),
+    made_entry("RanPAC", 70, "no buffer, not in the paper"),
+    made_entry("ER", 30, FEW),
+    made_entry("L2P-R", 61, FEW),
+    made_entry("ER", 65, MANY),
+    made_entry("L2P-R", 64, MANY),
+]
+TABLE_2 = [
+    made_entry("Upper bound", 80, "ResNet-18", study="table2"),
+    made_entry("SupSup", 30, "ResNet-18", study="table2"),
+    made_entry("DualNet", 40, "ResNet-18", study="table2"),
+    made_entry("Upper bound", 90, "ViT", study="table2"),
+    made_entry("L2P", 49, "ViT", study="table2"),
+]
+TABLE_5 = [
+    made_entry("One prompt", 50, study="table5"),
+    made_entry("Mean of prompts as key", 60, study="table5"),
+    made_entry("No diversified selection", 59.99, study="table5"),
+    made_entry("L2P", 60, study="table5"),
+]
+
+
+def without(entries: Sequence[Entry], method: str) -> list[Entry]:
+    return [entry for entry in entries if entry.method != method]
+
+
+def unmeasured(entries: Sequence[Entry], method: str, group: str | None = None) -> list[Entry]:
+    return [
+        made_entry(e.method, None, e.group, study=e.study) if e.method == method and group in (None, e.group) else e
+        for e in entries
+    ]
+
+
+def said(entries: Sequence[Entry]) -> dict[str, str]:
+    return {claim.text: claim.verdict for claim in claims(entries, {})}
+
+
+def test_table_1() -> None:
+    found = {claim.text: claim for claim in claims(TABLE_1, {})}
+    assert {text: claim.verdict for text, claim in found.items()} == {
+        "Without a buffer, L2P beats the regularisers": "yes",
+        "L2P-R beats the rehearsal methods, 2 per class": "yes",
+        "L2P-R beats the rehearsal methods, 10 per class": "no",
+        "A smaller buffer hurts L2P-R least": "yes",
+    }
+    assert found["Without a buffer, L2P beats the regularisers"].numbers == "EWC 40.0, LwF 50.0, L2P 60.0"
+    assert found["A smaller buffer hurts L2P-R least"].numbers == "ER loses 35.0, L2P-R loses 3.0"
+    assert all(claim.stream == "glyphs" for claim in found.values())
+
+
+def test_a_claim_is_not_measured_until_all_its_rows_are() -> None:
+    beaten, least = "Without a buffer, L2P beats the regularisers", "A smaller buffer hurts L2P-R least"
+    assert said(unmeasured(TABLE_1, "LwF"))[beaten] == "not measured"
+    assert said(unmeasured(TABLE_1, "L2P"))[beaten] == "not measured"
+    assert said(without(TABLE_1, "LwF"))[beaten] == "yes"  # Table 4 has no such row
+    assert said(unmeasured(TABLE_1, "ER", MANY))[least] == "not measured"
+    assert said(unmeasured(TABLE_1, "ER", MANY))["L2P-R beats the rehearsal methods, 10 per class"] == "not measured"
+    assert said(TABLE_1[:6])[least] == "not measured"  # one size
+
+
+def test_a_selection_of_rows_is_no_error() -> None:
+    assert said([made_entry("L2P", 60)]) == {
+        "Without a buffer, L2P beats the regularisers": "not measured",
+        "A smaller buffer hurts L2P-R least": "not measured",
+    }
+    assert set(said([entry for entry in TABLE_1 if entry.method.startswith("L2P")]).values()) == {"not measured"}
+    assert set(said([entry for entry in TABLE_1 if entry.method == "ER"]).values()) == {"not measured"}
+    assert claims([], {}) == []
+
+
+def test_each_stream_has_its_own_claims() -> None:
+    other = [made_entry("EWC", 70, stream="five"), made_entry("L2P", 20, stream="five")]
+    found = [claim for claim in claims([*TABLE_1, *other], {}) if claim.text.endswith("regularisers")]
+    assert [(claim.stream, claim.verdict) for claim in found] == [("glyphs", "yes"), ("five", "no")]
+
+
+def test_table_2_compares_what_is_lost_to_the_own_bound() -> None:
+    text = "L2P stays nearer to its upper bound than SupSup and DualNet"
+    assert said(TABLE_2) == {text: "no"}  # 41 below, DualNet 40
+    assert said([*TABLE_2[:-1], made_entry("L2P", 50.5, "ViT", study="table2")]) == {text: "yes"}
+    assert said(unmeasured(TABLE_2, "DualNet")) == {text: "not measured"}
+    assert said(unmeasured(TABLE_2, "Upper bound", "ViT")) == {text: "not measured"}
+
+
+def test_table_5_a_draw_is_no_win() -> None:
+    assert list(said(TABLE_5).values()) == ["yes", "no", "yes"]
+    assert list(said(unmeasured(TABLE_5, "One prompt")).values()) == ["not measured", "no", "yes"]
+
+
+def test_sharing() -> None:
+    alike, unlike = np.array([[1.0, 0.5], [1.0, 0.5]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    (claim,) = claims([], {"split": alike, "five": unlike})
+    assert (claim.verdict, claim.stream) == ("yes", "split, five")
+    assert claim.numbers == "overlap of two tasks' choices: 1.00 on split, 0.00 on five"
+    (claim,) = claims([], {"split": unlike, "five": alike})
+    assert claim.verdict == "no"
+    assert claims([], {"split": alike}) == []
+
+
+def test_markdown() -> None:
+    text = markdown([Claim("one", "s", True, "1"), Claim("two", "s", False, "2"), Claim("three", "s", None, "-")])
+    assert [line.split(" | ")[2] for line in text.splitlines()[2:]] == ["yes", "no", "not measured"]
+    assert text.endswith("| three | s | not measured | - |\n")

@@ -1,0 +1,153 @@
+"""Tables from entries: Markdown, LaTeX and terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from promptpool.reproduce import tables
+from promptpool.reproduce.entries import Entry
+from promptpool.reproduce.studies import BOUND
+from reproduce_runs import made_entry
+
+ROWS = [
+    made_entry("EWC", 40, forgetting="30.00", loss_classes="all", seconds="12", runs="ewc-1"),
+    made_entry("L2P", 60, accuracy_deviation="1.50", forgetting="5.00", forgetting_deviation="0.50", prompts="8",
+               pool_size="10", loss_classes="current", runs="l2p-1 l2p-2"),
+    made_entry("ER", 55, "2 per class", at="2", forgetting="9.00"),
+    made_entry("GDumb", 55, "2 per class", at="2"),
+    made_entry("BiC", None, "2 per class", at="2"),
+    made_entry("Upper bound", 90, BOUND),
+]  # fmt: skip
+OTHER = [
+    made_entry("EWC", 70, stream="100% & more_{5}"),
+    made_entry("L2P", 20, stream="100% & more_{5}"),
+    made_entry("ER", 33, "4 per class", at="4", stream="100% & more_{5}"),
+]
+CURVES = [
+    made_entry("L2P", float(10 * chosen + length), f"N = {chosen}", study="figure4", stream=stream, at=str(length))
+    for stream in ("one", "two")
+    for chosen in (1, 5)
+    for length in (1, 5, 10)
+]
+
+
+def lines_of(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+
+
+def test_markdown_word_for_word() -> None:
+    assert (
+        tables.markdown(ROWS)
+        == """\
+**Table 1: class-incremental learning, glyphs**
+
+| group | method | accuracy | forgetting | prompts in use | seconds | classes in loss | runs |
+| --- | --- | ---: | ---: | ---: | ---: | --- | --- |
+| no buffer | EWC | 40.00 | 30.00 | - | 12 | all | ewc-1 |
+| no buffer | L2P | **60.00 ± 1.50** | 5.00 ± 0.50 | 8 of 10 | - | current | l2p-1 l2p-2 |
+| 2 per class | ER | **55.00** | 9.00 | - | - | - | - |
+| 2 per class | GDumb | **55.00** | - | - | - | - | - |
+| 2 per class | BiC | - | - | - | - | - | - |
+| all data at once | Upper bound | 90.00 | - | - | - | - | - |
+"""
+    )
+
+
+def test_each_stream_has_its_own_table_and_its_own_best() -> None:
+    text = tables.markdown([*ROWS, *OTHER])
+    assert text.count("**Table 1: class-incremental learning, ") == 2
+    assert "| no buffer | EWC | **70.00** |" in text
+    assert "| no buffer | L2P | **60.00 ± 1.50** |" in text
+    assert "| 4 per class | ER | 33.00 |" in text  # alone in its group
+    for table in text.split("\n\n**"):
+        assert len({len(line) for line in lines_of(table)}) == 1
+
+
+def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
+    rows = lines_of(tables.markdown([made_entry("a|b", 1), made_entry("c", 2)]))
+    assert len({len(row) for row in rows}) == 1
+
+
+def test_the_papers_numbers_stand_beside_ours() -> None:
+    rows = [made_entry("L2P", 60, paper_accuracy="83.83 ± 0.04", paper_forgetting="7.63"), made_entry("RanPAC", 61)]
+    head, _, ours, ranpac = lines_of(tables.markdown(rows))
+    place = head.index("the paper")
+    assert ours[place : place + 2] == ["83.83 ± 0.04", "7.63"]
+    assert ranpac[place : place + 2] == ["-", "-"]
+
+
+def test_table_2_says_how_far_below_its_bound() -> None:
+    rows = [
+        made_entry("Upper bound", 80, "ResNet-18", study="table2"),
+        made_entry("SupSup", 30, "ResNet-18", study="table2", task_given="75.00"),
+        made_entry("Upper bound", 90, "ViT", study="table2"),
+        made_entry("L2P", 83.83, "ViT", study="table2"),
+        made_entry("DualNet", None, "ResNet-18", study="table2", at="2"),
+    ]
+    head, _, *found = lines_of(tables.markdown(rows))
+    place = head.index("below its bound")
+    assert [row[place] for row in found] == ["-", "50.00", "-", "6.17", "-"]
+    assert [row[place + 1] for row in found] == ["-", "75.00", "-", "-", "-"]
+    assert found[-1][1] == "DualNet, 2"
+
+
+@pytest.mark.parametrize("entries", [ROWS, [*ROWS, *OTHER], CURVES, OTHER, ROWS[:1]])
+def test_latex_is_balanced(entries: Sequence[Entry]) -> None:
+    text = tables.latex(entries)
+    streams = len(tables.streams(entries))
+    plain = re.sub(r"\\[&%$#_{}]", "", text)
+    assert plain.count("{") == plain.count("}")
+    assert plain.count("$") % 2 == 0
+    assert text.startswith(r"\begin{tabular}{ll" + "rr" * streams + "}\n")
+    assert text.endswith("\\bottomrule\n\\end{tabular}\n")
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    heads, *rows = [line for line in plain.splitlines() if line.endswith(r"\\")]
+    assert heads.count("&") == 1 + streams
+    assert heads.count(r"\multicolumn{2}{c}") == streams
+    assert {line.count("&") for line in rows} == {1 + 2 * streams}
+    assert "_" not in plain
+    assert "%" not in plain
+
+
+def test_latex_side_by_side_as_in_the_paper() -> None:
+    lines = tables.latex([*ROWS, *OTHER]).splitlines()
+    assert r"L2P & no buffer & \textbf{60.00$\pm$1.50} & 5.00$\pm$0.50 & 20.00 & - \\" in lines
+    assert r"EWC & no buffer & 40.00 & 30.00 & \textbf{70.00} & - \\" in lines
+    assert r"ER & 2 per class / 4 per class & \textbf{55.00} & 9.00 & 33.00 & - \\" in lines
+    assert r"Upper bound & all data at once & 90.00 & - & - & - \\" in lines
+    assert lines.count(r"\midrule") == 3
+    assert r"\multicolumn{2}{c}{100\% \& more\_\{5\}}" in lines[2]
+
+
+def test_latex_keeps_every_value_of_a_curve() -> None:
+    text = tables.latex(CURVES)
+    for each in CURVES:
+        assert text.count(f"L2P, {each.at} & {each.group}") == 1
+    assert all(text.count(f"{each.accuracy}") == 2 for each in CURVES)  # on both streams
+
+
+def test_the_terminal_shows_all_but_run_names() -> None:
+    console = Console(width=200, file=io.StringIO(), force_terminal=True, color_system="standard")
+    for table in tables.terminal([*ROWS, *OTHER]):
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "Table 1: class-incremental learning, glyphs" in text
+    assert "l2p-1" not in text
+    assert "*" not in text
+    assert "\x1b[1m60.00 ± 1.50\x1b[0m" in text
+    assert "\x1b[1m40.00" not in text
+
+
+@pytest.mark.parametrize(
+    "render", [tables.markdown, tables.latex, lambda entries: "".join(map(str, tables.terminal(entries)))]
+)
+def test_nothing_measured_is_no_error(render: object) -> None:
+    assert callable(render)
+    render([made_entry("L2P"), made_entry("EWC")])
+    render([])
