@@ -21,6 +21,7 @@ from promptpool.experiments.runner import is_finished, run
 from promptpool.reproduce import crew
 from promptpool.reproduce.crew import with_processes
 from promptpool.reproduce.jobs import News
+from promptpool.training.folder import read_run
 from reproduce_runs import LONG, features, made_jobs, records, undisturbed
 
 TESTS = Path(__file__).parents[1]
@@ -151,4 +152,4 @@ def test_workers_stop_with_a_checkpoint_when_whoever_started_them_is_killed(tmp_
         fcntl.flock(file, fcntl.LOCK_EX)  # once the worker has let go
     assert time.monotonic() < until
     assert (job.folder / "checkpoint").exists()
-    assert not is_finished(job.folder, job.config)
+    assert not read_run(job.folder).finished

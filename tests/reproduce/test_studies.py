@@ -67,7 +67,7 @@ def test_table_2_has_the_papers_numbers() -> None:
             (group, LABELS[row.method]): cell for row, cell in cells.items()
         }
     for item in STUDIES["table2"]("mini"):
-        assert (item.config["backbone"]["name"] == "resnet18") is (item.group == "ResNet-18")
+        assert (item.config["backbone"]["name"] == "resnet18") is item.group.startswith("ResNet-18")
 
 
 @pytest.mark.parametrize("scale", SCALES)
