@@ -36,7 +36,7 @@ STREAMS: dict[str, tuple[str, ...]] = {
         "learner.head_start=zeros",
     ),
 }
-ADAM = tuple(f"plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.001))
+ADAM = tuple(f"plan.optimiser=adam plan.momentum=0.0 plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.001))
 SGD = tuple(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.003, 0.01, 0.03))
 SLOWER = (
     *(f"plan.learning_rate={rate}" for rate in (0.00001, 0.00003, 0.0001)),

@@ -32,8 +32,8 @@ def test_a_row_of_the_paper_has_a_preset_that_says_its_number(preset: str, row: 
 @pytest.mark.parametrize("preset", PAPER_SCALE)
 def test_the_papers_values(preset: str) -> None:
     config = load_config(preset)
-    if config.get("profile") == "pytorch-port":
-        return
+    if config.get("profile") == "pytorch-port" or config["backbone"]["name"] == "resnet18":
+        return  # of that network the paper says nothing
     task_free = config["scenario"]["name"] == "gaussian-schedule"
     assert config["plan"]["batch_size"] == 128
     assert config["plan"]["epochs"] == (1 if task_free else 5)
