@@ -36,10 +36,10 @@ real-tables: $(READY)
 	  $(BIN)/promptpool report runs/real/$$set-small-* --out report/$$set || exit 1; \
 	done
 
-# Every method on Split CIFAR-100 with a small ViT at 56 pixels, ten images per class, five of them kept.
+# Every method on Split CIFAR-100 with a small ViT at 56 pixels, ten images per class, five of them kept, three epochs.
 METHODS := nearest-mean ranpac masked-linear ft-seq-frozen l2p one-prompt ft-seq ewc ewc-online lwf upper-bound
 REHEARSAL := l2p-r er gdumb bic der++ co2l
-SMALL := dataset.train_per_class=10 dataset.test_per_class=10 backbone.image_size=56
+SMALL := dataset.train_per_class=10 dataset.test_per_class=10 backbone.image_size=56 plan.epochs=3
 real-methods: $(READY)
 	@[ -e "$(WEIGHTS)" ] || { echo "real-methods needs a small ViT: make real-methods WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
 	for method in $(METHODS) "ft-seq-frozen scenario.joint=true"; do \
