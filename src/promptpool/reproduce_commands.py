@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -44,6 +45,7 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each configuration, with seeds 0, 1, ...")] = 1,
     only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*", or "Split* L2P*".')] = "*",
     show: Annotated[bool, typer.Option("--list", help="Say which runs there are and how far, and stop.")] = False,
+    no_runs: Annotated[bool, typer.Option("--no-runs", help="Tables of what is finished; run nothing.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one for each core.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each; the last digits depend on it.")] = 1,
     engine: Annotated[str, typer.Option(help="processes, or ray: the machines of a Ray cluster.")] = "processes",
@@ -79,9 +81,9 @@ def reproduce(
         if show:
             console.print(_listed(jobs))
             return
-        failed = _carry_out(console, jobs, engine, workers or os.cpu_count() or 1, threads)
+        failed = 0 if no_runs else _carry_out(console, jobs, engine, workers or os.cpu_count() or 1, threads)
         with reading(console):
-            results = collect(wanted)
+            results = collect(replace(wanted, only="*"))  # a table has all its rows, whichever were run just now
         folder = out or Path("reproduced") / scale
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / ".lock"):

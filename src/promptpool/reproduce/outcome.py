@@ -25,7 +25,8 @@ SHARES, CLAIMS, PAGE = "figure3.csv", "claims.md", "reproduced.html"
 
 
 def write_results(results: Results, folder: Path, runs: Path) -> Path:
-    """Write all that there is; returns the page."""
+    """Write all that there is, beside the studies that the folder has already; returns the page."""
+    results = _with_earlier(results, folder)
     drawn = {name: figure for name in results.entries if (figure := draw(name, results)) is not None}
     for name, entries in results.entries.items():
         if name != "figure3":
@@ -41,6 +42,16 @@ def write_results(results: Results, folder: Path, runs: Path) -> Path:
     write_whole(folder / CLAIMS, claims_markdown(found).encode())
     write_whole(folder / PAGE, page(results, drawn, found, Path(os.path.relpath(runs, folder))).encode())
     return folder / PAGE
+
+
+def _with_earlier(results: Results, folder: Path) -> Results:
+    """The results with those of other studies in the folder, in the order of the paper."""
+    try:
+        earlier = read_results(folder)
+    except BadFileError:
+        return results
+    entries = earlier.entries | results.entries
+    return Results({name: entries[name] for name in NAMES if name in entries}, earlier.shares | results.shares)
 
 
 def read_results(folder: Path) -> Results:

@@ -38,7 +38,7 @@ LABELS = {
     "no-key": "Mean of prompts as key",
     "no-diversity": "No diversified selection",
 }
-NO_BUFFER, REFERENCES, BOUND = "no buffer", "no buffer, not in the paper", "all data at once"
+NO_BUFFER, REFERENCES, BOUND = "no buffer", "not in the paper", "all data at once"
 REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac")
 REHEARSAL = ("er", "gdumb", "bic", "der++", "co2l", "l2p-r")
 SIZES = {  # images kept per class

@@ -27,6 +27,7 @@ TITLES = {
     "batches": "Test batches: what a vote over a batch gives away",
 }
 UNDEFINED = "-"
+WHOLE = ("method", "accuracy", "forgetting")  # columns whose cells stay in one line
 
 
 def markdown(entries: Sequence[Entry]) -> str:
@@ -39,13 +40,13 @@ def terminal(entries: Sequence[Entry]) -> Iterator[Table]:
         table = Table(title=Text(f"{TITLES[rows[0].study]}, {stream}"), box=MINIMAL, padding=(0, 1, 0, 0))
         table.show_edge = False
         table.title_justify = "left"
-        names = header(rows)
-        for place, name in enumerate(names[:-1]):  # run names are too wide for a terminal
-            table.add_column(name, justify="left" if place < 2 else "right")
+        for name in header(rows)[1:-1]:  # a group is a line of its own, and run names are too wide
+            table.add_column(name, justify="left" if name == "method" else "right", no_wrap=name in WHOLE)
         for place, row in enumerate(rows):
-            if place and row.group != rows[place - 1].group:
+            if not place or row.group != rows[place - 1].group:
                 table.add_section()
-            shown = cells(row, rows)[:-1]
+                table.add_row(Text(row.group, style="italic"))
+            shown = cells(row, rows)[1:-1]
             table.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in shown))
         yield table
 
