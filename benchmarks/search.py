@@ -5,8 +5,8 @@
     python benchmarks/search.py --stream cifar100 --backbone FILE
 
 The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
-of its training set. What fine-tunes the whole model has one optimiser, that of the best upper bound, so that these
-methods differ in the method alone; the others bring their own. Finished lines are kept; two searches may run at once.
+of its training set. EWC, LwF and DER++ have the upper bound's optimiser and search what is their own; the others search
+theirs. Finished lines are kept; two searches may run at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from promptpool.experiments.config import Config, ConfigError, load_config
-from promptpool.experiments.runner import is_finished, run, run_folder
+from promptpool.experiments.config import Config, load_config
+from promptpool.experiments.runner import BusyError, is_finished, run, run_folder
 from promptpool.files import write_whole
 from promptpool.metrics import average_accuracy, forgetting, learning_accuracy
 from promptpool.training.folder import read_run
@@ -94,10 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if not is_finished(folder, config):
                     for _ in run(config, folder):
                         pass
-            except ConfigError as error:
-                if "another process" not in str(error):
-                    raise
-                continue
+            except BusyError:
+                continue  # the other search has it
             found = read_run(folder)
             joint = bool(config["scenario"].get("joint"))
             measured = [average_accuracy(found.accuracy)]

@@ -58,7 +58,7 @@ def reproduce(
     source: Annotated[Path | None, typer.Option("--from", help="Print from the CSV files of this folder.")] = None,
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
-    console = Console()
+    console, log = Console(), Console(stderr=True)  # a table can go into a file
     with complaints():
         names = names_of(target)
         for name, value, allowed in (
@@ -81,15 +81,16 @@ def reproduce(
         if show:
             console.print(_listed(jobs))
             return
-        failed = 0 if no_runs else _carry_out(console, jobs, engine, workers or os.cpu_count() or 1, threads)
-        with reading(console):
+        failed = 0 if no_runs else _carry_out(log, jobs, engine, workers or os.cpu_count() or 1, threads)
+        with reading(log):
             results = collect(replace(wanted, only="*"))  # a table has all its rows, whichever were run just now
-        folder = out or Path("reproduced") / scale
+        tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
+        folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / ".lock"):
             page = write_results(results, folder, where)
     _print(console, results, form)
-    typer.echo(f"tables, figures and the page: {page}")
+    typer.echo(f"tables, figures and the page: {page}", err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -97,11 +98,11 @@ def reproduce(
 def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int, threads: int) -> int:
     """Take all runs to their end; returns how many failed."""
     open_jobs = [job for job in jobs if not is_finished(job.folder, job.config)]
+    with reading(console):
+        costed, seconds = checked(open_jobs)
     console.print(f"{len(jobs)} runs, {len(jobs) - len(open_jobs)} of them finished", highlight=False)
     if not open_jobs:
         return 0
-    with reading(console):
-        costed, seconds = checked(open_jobs)
     workers = min(workers, len(costed))
     expected = seconds / workers
     console.print(f"estimate: {duration(expected)} with {workers} at a time", highlight=False)

@@ -63,7 +63,7 @@ def test_table_2_has_the_papers_numbers() -> None:
         (i.group, i.method): i.reported for i in STUDIES["table2"]("paper")
     }
     for group, cells in (("ResNet-18", paper.TABLE_2["resnet18"]), ("ViT", paper.TABLE_2["vit-b16"])):
-        assert {key: cell for key, cell in found.items() if key[0] == group} == {
+        assert {key: cell for key, cell in found.items() if key[0] == group and cell} == {
             (group, LABELS[row.method]): cell for row, cell in cells.items()
         }
     for item in STUDIES["table2"]("mini"):
@@ -112,7 +112,7 @@ def test_studies_share_runs(scale: str) -> None:
     table1 = folders("table1", "five", scale)
     assert table5[NO_BUFFER, "L2P", None] == table1[NO_BUFFER, "L2P", None]
     assert table5[NO_BUFFER, "One prompt", None] == table1[REFERENCES, "One prompt", None]
-    assert len(set(table5.values())) == 4
+    assert len({folder for (group, _, _), folder in table5.items() if group == NO_BUFFER}) == 4
     split = folders("table1", "split", scale)
     assert set(folders("buffers", "split", scale).values()) & set(split.values())
     table2 = folders("table2", "split", scale)
@@ -124,7 +124,7 @@ def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
     both = wanted("table1", "figure3")
     assert [job.folder for job in both.jobs()] == [job.folder for job in wanted("table1").jobs()]
     three = Wanted(("table5", "batches"), "mini", 3, Path("runs")).jobs()
-    assert len({job.folder for job in three}) == len(three) == 3 * 4 + 4
+    assert len({job.folder for job in three}) == len(three) == 3 * 7 + 4
     for job in three:
         assert job.folder == run_folder(Path("runs"), job.folder.name.rsplit("-", 1)[0], job.config)
 

@@ -34,7 +34,7 @@ def items(scale: str) -> Iterator[Item]:
     """One run for each profile; at mini scale with the steps of the preset, since profiles are for larger streams."""
     benchmark = SCALES[scale]["split"]
     for name in PROFILES:
-        plain = ("view.crop=none", "view.flip=false") if scale == "mini" else ()
+        plain = ("view.crop=none", "view.flip=false", "view.values=symmetric") if scale == "mini" else ()
         config = benchmark.config("l2p", plain, profile=name)
         yield Item("batches", benchmark.title, "profile", name, config)
 

@@ -105,7 +105,7 @@ def _sharing(shares: dict[str, Matrix]) -> Iterable[Claim]:
     if len(shares) == 2:
         (similar, first), (unlike, second) = shares.items()
         numbers = f"overlap of two tasks' choices: {overlap(first):.2f} on {similar}, {overlap(second):.2f} on {unlike}"
-        text = "Similar tasks share prompts, unlike tasks do not"
+        text = "Similar tasks share more of their prompts than unlike ones"
         yield Claim(text, f"{similar}, {unlike}", overlap(first) > overlap(second), numbers)
 
 

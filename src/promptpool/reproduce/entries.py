@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy.typing as npt
 
@@ -74,7 +75,7 @@ def entry(item: Item, runs: Sequence[Run]) -> Entry:
         forgetting=forgetting[0],
         forgetting_deviation=forgetting[1],
         task_given=given[0],
-        loss_classes=str(item.config["learner"].get("loss_classes", "")) if found else "",
+        loss_classes=_loss_classes(item, facts[0]) if found else "",
         prompts=f"{statistics.fmean(in_use):g}" if in_use else "",
         pool_size=str(item.config["learner"].get("pool_size", "")) if in_use else "",
         seconds=f"{statistics.fmean(sum(run.seconds) for run in found):.0f}" if found else "",
@@ -83,6 +84,15 @@ def entry(item: Item, runs: Sequence[Run]) -> Entry:
         paper_forgetting=_reported(item.reported, "forgetting", "forgetting_deviation"),
         revision=" ".join(sorted({str(run.environment.get("revision") or "unknown") for run in found})),
         runs=" ".join(run.path.name for run in found),
+    )
+
+
+def _loss_classes(item: Item, facts: Mapping[str, Any]) -> str:
+    """The classes that the loss saw; of L2P-R, which tells them apart, those for replayed images too."""
+    values = item.config["learner"]
+    seen = str(facts.get("loss_classes") or values.get("loss_classes", ""))
+    return (
+        f"{seen}; replayed: {values['replay_classes']}" if values.get("replay_classes") and values["capacity"] else seen
     )
 
 

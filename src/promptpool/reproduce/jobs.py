@@ -18,7 +18,7 @@ FEATURES = "features"  # a folder beside the runs, for what all of them read
 
 @dataclass(frozen=True)
 class Job:
-    """A run that a study needs; `work` is what it is thought to cost, in passes of one image."""
+    """A run that a study needs; `work` is what it is thought to cost, in seconds of one worker."""
 
     name: str
     config: Config

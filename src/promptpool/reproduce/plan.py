@@ -16,7 +16,7 @@ from promptpool.reproduce import batches
 from promptpool.reproduce.costs import seconds_per_pass, work
 from promptpool.reproduce.entries import Entry, entry
 from promptpool.reproduce.figures import shares_chosen
-from promptpool.reproduce.jobs import Job
+from promptpool.reproduce.jobs import FEATURES, Job
 from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import Run, is_run, read_run
 
@@ -125,7 +125,7 @@ def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
 
 def collect(wanted: Wanted) -> Results:
     """What the finished runs say; cells without one are there, empty."""
-    results, stock = Results(), Stock(wanted.runs / "features")
+    results, stock = Results(), Stock(wanted.runs / FEATURES)
     for item in wanted.items():
         runs = wanted.finished(item)
         if item.study == "batches":

@@ -47,7 +47,6 @@ SIZES = {  # images kept per class
 }
 MORE_SIZES = {"mini": (2, 5, 10), "paper": (10, 20, 50)}
 LENGTHS, POOLS = (1, 5, 10), (5, 10, 20, 30)
-PROFILES = ("paper", "google-v1", "google-v2", "pytorch-port")
 
 
 @dataclass(frozen=True)
@@ -73,12 +72,12 @@ def table2(scale: str) -> Iterator[Item]:
     """Architecture-based methods, each beside the upper bound of its own backbone."""
     split, reported = SCALES[scale]["split"], paper.TABLE_2
     more = ("dataset.train_per_class=50",) if scale == "mini" else ()  # a network that starts from nothing needs them
-    resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images per class"
+    resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images"
     for method in ("resnet18-upper-bound", "supsup", "dualnet"):
         found = reported["resnet18"].get(Row(method.removeprefix("resnet18-"))) if scale == "paper" else None
         memory = kept(split, method, 10) if method == "dualnet" else ()
         yield _item("table2", split, resnet, method, None, found, (*more, *memory))
-    for method in ("upper-bound", "l2p"):
+    for method in ("upper-bound", "l2p", *REFERENCE_METHODS):
         found = reported["vit-b16"].get(Row(method)) if scale == "paper" else None
         yield _item("table2", split, "ViT", method, None, found)
 
@@ -98,6 +97,8 @@ def table5(scale: str) -> Iterator[Item]:
     for method in ("one-prompt", "no-key", "no-diversity", "l2p"):
         reported = paper.TABLE_5[Row(method)] if scale == "paper" else None
         yield _item("table5", SCALES[scale]["five"], NO_BUFFER, method, None, reported)
+    for method in ("masked-linear", "nearest-mean", "ranpac"):
+        yield _item("table5", SCALES[scale]["five"], REFERENCES, method, None, None)
 
 
 def figure3(scale: str) -> Iterator[Item]:

@@ -115,14 +115,14 @@ def cells(row: Entry, rows: Sequence[Entry]) -> list[str]:
 
 def _named(row: Entry) -> str:
     """The method, with the value it is measured at where the group does not say it."""
-    return row.method if not row.at or row.group.endswith("per class") else f"{row.method}, {row.at}"
+    return row.method if not row.at or row.group == f"{row.at} per class" else f"{row.method}, {row.at}"
 
 
 def _best(rows: Sequence[Entry]) -> list[Entry]:
-    """The highest of each group of two or more."""
+    """The highest of each group of two or more; an upper bound is no method."""
     best = []
     for _, group in groupby(rows, key=lambda row: row.group):
-        known = [row for row in group if row.value is not None]
+        known = [row for row in group if row.value is not None and row.method != "Upper bound"]
         if len(known) > 1:
             best += [row for row in known if row.value == max(other.value or 0.0 for other in known)]
     return best
