@@ -119,10 +119,11 @@ def _named(row: Entry) -> str:
 
 
 def _best(rows: Sequence[Entry]) -> list[Entry]:
-    """The highest of each group of two or more; an upper bound is no method."""
+    """The highest of each group of two or more in a table; an upper bound is no method, a curve has no best point."""
     best = []
     for _, group in groupby(rows, key=lambda row: row.group):
         known = [row for row in group if row.value is not None and row.method != "Upper bound"]
+        known = known if rows[0].study.startswith("table") else []
         if len(known) > 1:
             best += [row for row in known if row.value == max(other.value or 0.0 for other in known)]
     return best
