@@ -23,7 +23,11 @@ def filled(text: str, folder: Path) -> str:
     results = read_results(folder)
     made = {name: markdown(entries) for name, entries in results.entries.items() if entries}
     made["claims"] = claims_markdown(claims([e for found in results.entries.values() for e in found], results.shares))
-    return MARKED.sub(lambda match: f"{match[1]}\n{made[match[2]]}\n{match[3]}", text)
+
+    def made_or_missing(name: str) -> str:
+        return made.get(name, f"Not measured yet: `promptpool reproduce {name}`.\n")
+
+    return MARKED.sub(lambda match: f"{match[1]}\n{made_or_missing(match[2])}\n{match[3]}", text)
 
 
 if __name__ == "__main__":
