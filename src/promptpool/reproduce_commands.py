@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -46,7 +47,7 @@ def reproduce(
     only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*", or "Split* L2P*".')] = "*",
     show: Annotated[bool, typer.Option("--list", help="Say which runs there are and how far, and stop.")] = False,
     no_runs: Annotated[bool, typer.Option("--no-runs", help="Tables of what is finished; run nothing.")] = False,
-    workers: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one for each core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one for each GPU or core.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each; the last digits depend on it.")] = 1,
     engine: Annotated[str, typer.Option(help="processes, or ray: the machines of a Ray cluster.")] = "processes",
     runs: Annotated[Path | None, typer.Option(help="Where run folders go.")] = None,
@@ -81,7 +82,7 @@ def reproduce(
         if show:
             console.print(_listed(jobs))
             return
-        failed = 0 if no_runs else _carry_out(log, jobs, engine, workers or os.cpu_count() or 1, threads)
+        failed = 0 if no_runs else _carry_out(log, jobs, engine, workers or at_once(), threads)
         with reading(log):
             results = collect(replace(wanted, only="*"))  # a table has all its rows, whichever were run just now
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
@@ -118,6 +119,11 @@ def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int,
             failed += word.state == "failed"
     console.print(f"took {duration(time.monotonic() - begin)}", highlight=False)
     return failed
+
+
+def at_once() -> int:
+    """One run for each GPU, or for each core where there is none."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else os.cpu_count() or 1
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import time
 
 import torch
 
+from promptpool.backbones.vit import ViT
 from promptpool.experiments.build import Built
 
 # For each training image and epoch.
@@ -31,7 +32,6 @@ PASSES = {
     "ranpac": 0.5,
     "supsup": 4.0,
 }
-TOKENS = 17  # of an image, to which prompts are added; of the ViT that comes with the package
 ONCE = 2.0  # passes of each image that a frozen model looks at, and all that goes with a record
 
 
@@ -46,9 +46,9 @@ def work(built: Built) -> float:
         seen.update(experience.classes)
         judged += sum(n for n, test in zip(tested, stream.tests, strict=True) if not seen.isdisjoint(test.classes))
     longer = 1.0
-    if name in ("l2p", "l2p-r"):
-        values = built.config["learner"]
-        longer += int(values["top_k"]) * int(values["prompt_length"]) / TOKENS
+    backbone, values = built.learner.backbone, built.config["learner"]
+    if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts stand beside the image's tokens
+        longer += int(values["top_k"]) * int(values["prompt_length"]) / backbone.pos_embed.shape[1]
     if name == "gdumb":
         capacity, epochs = built.config["learner"]["capacity"], built.config["learner"]["epochs"]
         kept = [min(capacity, images * (t + 1) // len(stream.experiences)) for t in range(len(stream.experiences))]

@@ -80,7 +80,7 @@ def figure3(shares: dict[str, Matrix], *, theme: str = "light") -> Figure:
             axes.grid(axis="y")
             axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
         panels[0].set_ylabel("images that choose it (%)")
-        panels[-1].legend(fontsize=8, frameon=False, loc="upper right")
+        panels[-1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 

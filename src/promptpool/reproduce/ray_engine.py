@@ -32,7 +32,8 @@ def with_ray(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generato
     cluster = os.environ.get("RAY_ADDRESS")
     sizes: dict[str, Any] = {} if cluster else {"num_cpus": workers * threads, "include_dashboard": False}
     ray.init(log_to_driver=False, runtime_env={"env_vars": known | {"OMP_NUM_THREADS": str(threads)}}, **sizes)
-    task = ray.remote(num_cpus=threads, max_retries=DEATHS, retry_exceptions=False)(_carried_out)
+    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+    task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=DEATHS, retry_exceptions=False)(_carried_out)
     pending = {task.remote(job, threads): job for job in jobs}
     try:
         while pending:
@@ -80,6 +81,6 @@ def _carried_out(job: Job, threads: int) -> tuple[str, str]:
             pass
     except BusyError:
         return "busy", ""
-    except (ConfigError, BadFileError, OSError) as error:
+    except (ConfigError, BadFileError, ModuleNotFoundError, OSError) as error:
         return "failed", " ".join(str(error).split())
     return "done", ""
