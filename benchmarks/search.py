@@ -42,7 +42,7 @@ SLOWER = (
     *(f"plan.learning_rate={rate}" for rate in (0.00001, 0.00003, 0.0001)),
     *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.01)),
 )
-# Six lines each.
+# Six lines each; those of the ResNet (supsup, dualnet and their bound) have not been run to the end.
 LINES: dict[str, tuple[str, ...]] = {
     "upper-bound": (*ADAM, *SGD),
     "er": (*ADAM, *SGD),
