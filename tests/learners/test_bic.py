@@ -297,6 +297,17 @@ def test_how_many_are_held_out(capacity: int, held_out: float, per_class: int, e
     assert len(trained) == 2 * (per_class - expected)
 
 
+def test_places_in_the_memory_do_not_change_what_a_task_gives_up() -> None:
+    half, tenth = ({"capacity": 12, "held_out": 0.5}, {"capacity": 12, "held_out": 0.1, "held_places": 6})
+    for values, held in ((half, 3), (tenth, 1)):
+        learner = BiC(toy_backbone(), VIEW, **values)
+        assert (learner.memory.capacity, learner.held.capacity) == (6, 6)
+        assert Counter(learner.split(experience(0, (0, 1), 12))[1].y.tolist()) == {0: held, 1: held}
+        assert learner.objection(toy_stream()) is None
+    with pytest.raises(ValueError, match=r"^capacity = 12: must have places on both sides of held_places = 12"):
+        BiC(toy_backbone(), VIEW, capacity=12, held_places=12)
+
+
 def uneven(counts: dict[int, int], seed: int) -> Examples:
     some = toy_examples(20, seed)
     return concatenate([some.select((some.y == label).nonzero()[:count, 0]) for label, count in counts.items()])
@@ -337,7 +348,12 @@ def test_keywords_change_what_they_should() -> None:
 
     usual, (learner, _) = loss(), in_third_task()
     assert loss() == usual
-    changes: list[dict[str, Any]] = [{"temperature": 1.0}, {"capacity": 12, "held_out": 0.5}, {"seed": 1}]
+    changes: list[dict[str, Any]] = [
+        {"temperature": 1.0},
+        {"capacity": 12, "held_out": 0.5},
+        {"held_places": 12},
+        {"seed": 1},
+    ]
     for values in changes:
         assert loss(**values) != pytest.approx(usual, rel=1e-4)
     stages: list[dict[str, Any]] = [{"bias_epochs": 5}, {"bias_rate": 0.01}, {"bias_momentum": 0.0}]

@@ -12,13 +12,13 @@ Stage 2, with all else frozen, on as many held-out images of each class, old or 
     alpha, beta = those with the least CE(o(x), y)                             Eq. 5
 
 The corrected model is the one that is tested, that teaches (p) and that learns on: each experience's alpha and
-beta stay applied to its classes. `held_out` of the memory's places are for held-out images (9:1 in the paper).
+beta stay applied to its classes. The share `held_out` of a class's images and of the memory's places is for held-out
+images (9:1 in the paper); `held_places` says the places, where a tenth of a small memory is less than one per class.
 
 Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
-means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Held-out images
-are at most the share `held_out` of a class's images. Eq. 5 is descended on all rows at once and at one rate. The
-released code lowers the rate and adds 0.05 beta^2, which the paper does not have and this does not either; that code
-corrects the newest classes alone and leaves the older to distillation.
+means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Eq. 5 is descended
+on all rows at once and at one rate. The released code lowers the rate and adds 0.05 beta^2, which the paper does not
+have and this does not either; that code corrects the newest classes alone and leaves the older to distillation.
 Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
 """
 
@@ -61,6 +61,7 @@ class BiC(Learner):
         *,
         capacity: int = 1000,
         held_out: float = 0.1,
+        held_places: int | None = None,
         temperature: float = 2.0,
         bias_epochs: int = 200,
         bias_rate: float = 0.1,
@@ -84,15 +85,16 @@ class BiC(Learner):
             raise ValueError("loss_classes = 'current': must be 'seen' or 'all', replayed images are of other classes")
         if not 0 < held_out < 1:
             raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
-        places = round(held_out * capacity)
+        places = round(held_out * capacity) if held_places is None else held_places
         if not 0 < places < capacity:
-            raise ValueError(f"capacity = {capacity}: must have places on both sides of held_out = {held_out}")
+            held = f"held_out = {held_out}" if held_places is None else f"held_places = {held_places}"
+            raise ValueError(f"capacity = {capacity}: must have places on both sides of {held}")
         above_zero(temperature=temperature, bias_rate=bias_rate)
         if bias_epochs < 0:
             raise ValueError(f"bias_epochs = {bias_epochs}: must be 0 (no correction) or more")
         if not 0 <= bias_momentum < 1:
             raise ValueError(f"bias_momentum = {bias_momentum}: must be 0 or more and below 1")
-        self.capacity, self.held_out, self.temperature = capacity, held_out, temperature
+        self.capacity, self.held_out, self.held_places, self.temperature = capacity, held_out, held_places, temperature
         self.bias_epochs, self.bias_rate, self.bias_momentum = bias_epochs, bias_rate, bias_momentum
         self.register_buffer("scale", torch.ones(0))
         self.register_buffer("shift", torch.zeros(0))
@@ -182,7 +184,7 @@ class BiC(Learner):
         if self.held.capacity < len(stream.class_names):
             return (
                 f"held_out = {self.held_out}: must leave a place per class, {len(stream.class_names)}, of "
-                f"capacity = {self.capacity}, not {self.held.capacity}"
+                f"capacity = {self.capacity}, not {self.held.capacity}; held_places says how many by itself"
             )
         return super().objection(stream)
 

@@ -50,8 +50,8 @@ class Benchmark:
 
 def kept(benchmark: Benchmark, method: str, per_class: int) -> tuple[str, ...]:
     """The overrides that give a method its memory; BiC holds out a tenth of it, but an image of each class at least."""
-    held_out = (f"learner.held_out={1 / per_class}",) if method == "bic" and per_class < 10 else ()
-    return (f"learner.capacity={per_class * benchmark.classes}", *held_out)
+    held = (f"learner.held_places={benchmark.classes}",) if method == "bic" and per_class < 10 else ()
+    return (f"learner.capacity={per_class * benchmark.classes}", *held)
 
 
 def mini(name: str, train: int, test: int, scenario: dict[str, Any]) -> dict[str, Any]:
