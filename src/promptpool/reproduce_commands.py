@@ -26,14 +26,14 @@ from promptpool.experiments.display import reading
 from promptpool.experiments.runner import is_finished
 from promptpool.reproduce import tables
 from promptpool.reproduce.benchmarks import SCALES
-from promptpool.reproduce.claims import claims
 from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.crew import with_processes
 from promptpool.reproduce.display import duration, watched
 from promptpool.reproduce.entries import to_csv
+from promptpool.reproduce.figures import shares_to_csv
 from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.outcome import read_results, write_results
-from promptpool.reproduce.plan import Results, Wanted, checked, collect, names_of
+from promptpool.reproduce.plan import Results, Wanted, checked, chosen, collect, names_of
 from promptpool.training.folder import is_run, read_records
 
 FORMS = ("terminal", "markdown", "latex", "csv")
@@ -56,7 +56,10 @@ def reproduce(
     limit: Annotated[int | None, typer.Option(min=1, help="Images per class, to try the whole path.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the published data sets.")] = None,
     form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
-    source: Annotated[Path | None, typer.Option("--from", help="Print from the CSV files of this folder.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Print what the CSV files of this folder hold."),
+    ] = None,
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
     console, log = Console(), Console(stderr=True)  # a table can go into a file
@@ -70,7 +73,7 @@ def reproduce(
             if value not in allowed:
                 raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
         if source is not None:
-            _print(console, _of(names, read_results(source), source), form)
+            _print(console, _of(names, only, read_results(source), source), form, only)
             return
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
@@ -78,7 +81,8 @@ def reproduce(
         wanted = Wanted(names, scale, seeds, where.resolve(), only, limit, backbone)
         jobs = wanted.jobs()
         if not jobs:
-            raise ConfigError(f"--only {only}: no method of {target} is called so")
+            there = dict.fromkeys(item.method for item in replace(wanted, only="*").items())
+            raise ConfigError(f"--only {only}: no method of {target} is called so; there are {', '.join(there)}")
         if show:
             console.print(_listed(jobs))
             return
@@ -90,7 +94,7 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / ".lock"):
             page = write_results(results, folder, where)
-    _print(console, results, form)
+    _print(console, results, form, only)
     typer.echo(f"tables, figures and the page: {page}", err=True)
     if failed:
         raise typer.Exit(1)
@@ -152,20 +156,29 @@ def _listed(jobs: Sequence[Job]) -> Table:
     return table
 
 
-def _of(names: Sequence[str], found: Results, source: Path) -> Results:
-    """The part of what was found that belongs to these studies."""
-    entries = {name: found.entries[name] for name in names if name in found.entries}
+def _of(names: Sequence[str], only: str, found: Results, source: Path) -> Results:
+    """The part of what was found that belongs to these studies and methods."""
+    entries = {
+        name: [entry for entry in found.entries[name] if chosen(entry.stream, entry.method, only)]
+        for name in names
+        if name in found.entries
+    }
     if not entries:
         raise BadFileError(f"{source}: has nothing of {', '.join(names)}, only {', '.join(found.entries)}")
+    if only != "*" and not any(entries.values()):
+        raise ConfigError(f"--only {only}: no method of {', '.join(entries)} in {source} is called so")
     return Results(entries, found.shares if "figure3" in entries else {})
 
 
-def _print(console: Console, results: Results, form: str) -> None:
-    found = claims([entry for entries in results.entries.values() for entry in entries], results.shares)
+def _print(console: Console, results: Results, form: str, only: str) -> None:
+    found = [claim for claim in results.claims if only == "*" or claim.holds is not None]
     shown = [entries for name, entries in results.entries.items() if entries and name != "figure3"]
     if form != "terminal":
         write = {"markdown": tables.markdown, "latex": tables.latex, "csv": to_csv}[form]
-        typer.echo("\n".join(write(entries) for entries in shown), nl=False)
+        texts = [write(entries) for entries in shown]
+        if form == "csv" and results.shares:
+            texts.append(shares_to_csv(results.shares))
+        typer.echo("\n".join(texts), nl=False)
         if form == "markdown" and found:
             typer.echo("\n" + claims_markdown(found), nl=False)
         return
@@ -173,5 +186,5 @@ def _print(console: Console, results: Results, form: str) -> None:
         for table in tables.terminal(entries):
             console.print(table)
     for claim in found:
-        said = f"{claim.verdict}: {claim.text} ({claim.stream}). {claim.numbers}"
+        said = f"{claim.verdict}: {claim.text} ({claim.stream}; seeds: {claim.seeds}). {claim.numbers}"
         console.print(said, highlight=False, markup=False)

@@ -298,7 +298,8 @@ def test_how_many_are_held_out(capacity: int, held_out: float, per_class: int, e
 
 
 def test_places_in_the_memory_do_not_change_what_a_task_gives_up() -> None:
-    half, tenth = ({"capacity": 12, "held_out": 0.5}, {"capacity": 12, "held_out": 0.1, "held_places": 6})
+    half: dict[str, Any] = {"capacity": 12, "held_out": 0.5}
+    tenth: dict[str, Any] = {"capacity": 12, "held_places": 6}
     for values, held in ((half, 3), (tenth, 1)):
         learner = BiC(toy_backbone(), VIEW, **values)
         assert (learner.memory.capacity, learner.held.capacity) == (6, 6)

@@ -116,4 +116,14 @@ def test_sharing() -> None:
 def test_markdown() -> None:
     text = markdown([Claim("one", "s", True, "1"), Claim("two", "s", False, "2"), Claim("three", "s", None, "-")])
     assert [line.split(" | ")[2] for line in text.splitlines()[2:]] == ["yes", "no", "not measured"]
-    assert text.endswith("| three | s | not measured | - |\n")
+    assert text.endswith("| three | s | not measured | - | - |\n")
+
+
+def test_a_claim_says_deviations_and_the_fewest_seeds() -> None:
+    rows = [
+        made_entry("EWC", 40, accuracy_deviation="1.25", seeds="0 1 2"),
+        made_entry("L2P", 60, accuracy_deviation="0.50", seeds="0 1"),
+        made_entry("RanPAC", 70, seeds="0"),
+    ]
+    (claim,) = [each for each in claims(rows, {}) if each.holds is not None]
+    assert (claim.numbers, claim.seeds) == ("EWC 40.0 ± 1.2, L2P 60.0 ± 0.5", "2")

@@ -36,7 +36,7 @@ def items(scale: str) -> Iterator[Item]:
     for name in PROFILES:
         plain = ("view.crop=none", "view.flip=false", "view.values=symmetric") if scale == "mini" else ()
         config = benchmark.config("l2p", plain, profile=name)
-        yield Item("batches", benchmark.title, "profile", name, config)
+        yield Item("batches", benchmark.title, "profile", name, config, run="L2P")
 
 
 def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:

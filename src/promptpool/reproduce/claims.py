@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from promptpool.metrics import Matrix
-from promptpool.reproduce.entries import Entry
+from promptpool.reproduce.entries import Entry, below_bound
 from promptpool.reproduce.figures import overlap
 from promptpool.reproduce.studies import NO_BUFFER
 
@@ -19,6 +19,7 @@ class Claim:
     stream: str
     holds: bool | None
     numbers: str
+    seeds: str = "-"  # the fewest of a number
 
     @property
     def verdict(self) -> str:
@@ -42,8 +43,8 @@ def claims(entries: Sequence[Entry], shares: dict[str, Matrix]) -> list[Claim]:
 
 
 def markdown(found: Sequence[Claim]) -> str:
-    lines = ["| claim of the paper | stream | here | numbers |", "| --- | --- | --- | --- |"]
-    lines += [f"| {claim.text} | {claim.stream} | {claim.verdict} | {claim.numbers} |" for claim in found]
+    lines = ["| claim of the paper | stream | here | seeds | numbers |", "| --- | --- | --- | ---: | --- |"]
+    lines += [f"| {c.text} | {c.stream} | {c.verdict} | {c.seeds} | {c.numbers} |" for c in found]
     return "\n".join(lines) + "\n"
 
 
@@ -75,20 +76,18 @@ def _smaller_buffers(rows: Sequence[Entry], stream: str) -> Claim:
     numbers = ", ".join(f"{method} loses {lost:.1f}" for method, lost in by_method.items())
     if "L2P-R" not in by_method or not 1 < len(by_method) == len(smaller):
         return Claim(text, stream, None, numbers or "-")
-    return Claim(text, stream, by_method["L2P-R"] <= min(by_method.values()), numbers)
+    return Claim(text, stream, by_method["L2P-R"] <= min(by_method.values()), numbers, _seeds(rows))
 
 
 def _architectures(rows: Sequence[Entry]) -> Iterable[Claim]:
-    gaps: dict[str, float] = {}
-    for row in rows:
-        bound = next((r.value for r in rows if r.group == row.group and r.method == "Upper bound"), None)
-        if row.method in ("SupSup", "DualNet", "L2P") and row.value is not None and bound is not None:
-            gaps[row.method] = bound - row.value
+    compared = [row for row in rows if row.method in ("SupSup", "DualNet", "L2P")]
+    gaps = {row.method: gap for row in compared if (gap := below_bound(row, rows)) is not None}
     if rows:
         numbers = ", ".join(f"{method} {gap:.1f} below its bound" for method, gap in gaps.items()) or "-"
         whole = {"L2P", "SupSup", "DualNet"} <= gaps.keys()
         holds = gaps["L2P"] == min(gaps.values()) if whole else None
-        yield Claim("L2P stays nearer to its upper bound than SupSup and DualNet", rows[0].stream, holds, numbers)
+        text = "L2P stays nearer to its upper bound than SupSup and DualNet"
+        yield Claim(text, rows[0].stream, holds, numbers, _seeds(compared))
 
 
 def _ablations(rows: Sequence[Entry]) -> Iterable[Claim]:
@@ -106,17 +105,28 @@ def _sharing(shares: dict[str, Matrix]) -> Iterable[Claim]:
         (similar, first), (unlike, second) = shares.items()
         numbers = f"overlap of two tasks' choices: {overlap(first):.2f} on {similar}, {overlap(second):.2f} on {unlike}"
         text = "Similar tasks share more of their prompts than unlike ones"
-        yield Claim(text, f"{similar}, {unlike}", overlap(first) > overlap(second), numbers)
+        yield Claim(text, f"{similar}, {unlike}", overlap(first) > overlap(second), numbers, "1")
 
 
 def _highest(text: str, stream: str, rows: Sequence[Entry], best: str, others: Sequence[str]) -> Claim:
     """Whether one method is above all the others."""
-    values = {row.method: row.value for row in rows if row.method in (best, *others)}
-    numbers = ", ".join(f"{method} {value:.1f}" for method, value in values.items() if value is not None)
-    known = {method: value for method, value in values.items() if value is not None}
-    if best not in known or len(known) < 2 or len(known) < len(values):
+    compared = [row for row in rows if row.method in (best, *others)]
+    known = {row.method: row.value for row in compared if row.value is not None}
+    numbers = ", ".join(_number(row) for row in compared if row.value is not None)
+    if best not in known or len(known) < 2 or len(known) < len(compared):
         return Claim(text, stream, None, numbers or "-")
-    return Claim(text, stream, all(known[best] > value for name, value in known.items() if name != best), numbers)
+    holds = all(known[best] > value for name, value in known.items() if name != best)
+    return Claim(text, stream, holds, numbers, _seeds(compared))
+
+
+def _number(row: Entry) -> str:
+    spread = f" ± {float(row.accuracy_deviation):.1f}" if row.accuracy_deviation else ""
+    return f"{row.method} {float(row.accuracy):.1f}{spread}"
+
+
+def _seeds(rows: Iterable[Entry]) -> str:
+    """How many seeds the number with the fewest has."""
+    return str(min((len(row.seeds.split()) for row in rows if row.value is not None), default=0))
 
 
 def _streams(entries: Sequence[Entry], study: str) -> list[str]:

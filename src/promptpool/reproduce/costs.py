@@ -6,12 +6,14 @@ on this machine. An estimate for a person who plans the day, no more.
 
 from __future__ import annotations
 
+import copy
 import time
 
 import torch
 
 from promptpool.backbones.vit import ViT
 from promptpool.experiments.build import Built
+from promptpool.experiments.runner import device
 
 # For each training image and epoch.
 PASSES = {
@@ -60,16 +62,17 @@ def work(built: Built) -> float:
 
 @torch.no_grad()
 def seconds_per_pass(built: Built) -> float:
-    """What one image takes forward, in one thread."""
+    """What one image takes forward, in one thread, on the device that runs will have."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         batch = built.stream.tests[0].batch(slice(0, 16))
-        x, backbone = built.learner.view.plain(batch.x), built.learner.backbone.eval()
+        x = built.learner.view.plain(batch.x).to(device())
+        backbone = copy.deepcopy(built.learner.backbone).to(device()).eval()
         taken = []
         for _ in range(4):
             begin = time.perf_counter()
-            backbone.features(x)
+            backbone.features(x).sum().item()  # which waits for the device
             taken.append(time.perf_counter() - begin)
     finally:
         torch.set_num_threads(threads)

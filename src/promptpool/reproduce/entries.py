@@ -19,7 +19,7 @@ import numpy.typing as npt
 from promptpool import metrics
 from promptpool.errors import BadFileError
 from promptpool.experiments.paper import Reported
-from promptpool.reproduce.studies import Item
+from promptpool.reproduce.studies import UPPER_BOUND, Item
 from promptpool.training.folder import Run
 
 
@@ -51,6 +51,14 @@ class Entry:
     def value(self) -> float | None:
         """The accuracy as a number."""
         return float(self.accuracy) if self.accuracy else None
+
+
+def below_bound(row: Entry, rows: Iterable[Entry]) -> float | None:
+    """How far a method stays below the upper bound of its backbone, which is that of its group."""
+    bound = next((other.value for other in rows if other.group == row.group and other.method == UPPER_BOUND), None)
+    if bound is None or row.value is None or row.method == UPPER_BOUND:
+        return None
+    return bound - row.value
 
 
 NUMBERS = ("accuracy", "accuracy_deviation", "forgetting", "forgetting_deviation")

@@ -16,7 +16,7 @@ from promptpool.files import write_whole
 from promptpool.report.page import POLICY
 from promptpool.report.themes import png, svg
 from promptpool.reproduce import figures, tables
-from promptpool.reproduce.claims import Claim, claims
+from promptpool.reproduce.claims import Claim
 from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.entries import Entry, read_csv, to_csv
 from promptpool.reproduce.plan import NAMES, Results
@@ -38,9 +38,8 @@ def write_results(results: Results, folder: Path, runs: Path) -> Path:
     for name, figure in drawn.items():
         write_whole(folder / f"{name}.png", png(figure))
         write_whole(folder / f"{name}.svg", svg(figure))
-    found = claims([entry for entries in results.entries.values() for entry in entries], results.shares)
-    write_whole(folder / CLAIMS, claims_markdown(found).encode())
-    write_whole(folder / PAGE, page(results, drawn, found, Path(os.path.relpath(runs, folder))).encode())
+    write_whole(folder / CLAIMS, claims_markdown(results.claims).encode())
+    write_whole(folder / PAGE, page(results, drawn, Path(os.path.relpath(runs, folder))).encode())
     return folder / PAGE
 
 
@@ -80,7 +79,7 @@ def draw(name: str, results: Results, *, theme: str = "light") -> Figure | None:
     return None
 
 
-def page(results: Results, drawn: dict[str, Figure], found: Sequence[Claim], runs: Path) -> str:
+def page(results: Results, drawn: dict[str, Figure], runs: Path) -> str:
     """One page that holds all of it; each row leads to its run folders."""
     style = files("promptpool.report").joinpath("page.css").read_text(encoding="utf-8")
     parts = [_section(name, entries, drawn.get(name), runs) for name, entries in results.entries.items()]
@@ -104,7 +103,7 @@ def page(results: Results, drawn: dict[str, Figure], found: Sequence[Claim], run
 <main>
 <section>
 <h2>The paper's claims</h2>
-{_table(["claim", "stream", "here", "numbers"], [_claim(claim) for claim in found])}
+{_table(["claim", "stream", "here", "seeds", "numbers"], [_claim(claim) for claim in results.claims])}
 </section>
 {chr(10).join(parts)}
 </main>
@@ -114,7 +113,7 @@ def page(results: Results, drawn: dict[str, Figure], found: Sequence[Claim], run
 
 
 def _claim(claim: Claim) -> list[str]:
-    return [escape(text) for text in (claim.text, claim.stream, claim.verdict, claim.numbers)]
+    return [escape(text) for text in (claim.text, claim.stream, claim.verdict, claim.seeds, claim.numbers)]
 
 
 def _section(name: str, entries: Sequence[Entry], figure: Figure | None, runs: Path) -> str:

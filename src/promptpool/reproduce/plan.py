@@ -13,6 +13,7 @@ from promptpool.experiments.config import UNTRAINED, Config, ConfigError, neares
 from promptpool.experiments.runner import is_finished, run_folder
 from promptpool.metrics import Matrix
 from promptpool.reproduce import batches
+from promptpool.reproduce.claims import Claim, claims
 from promptpool.reproduce.costs import seconds_per_pass, work
 from promptpool.reproduce.entries import Entry, entry
 from promptpool.reproduce.figures import shares_chosen
@@ -39,12 +40,11 @@ class Wanted:
         """Every cell, in order."""
         for study in self.studies:
             for item in batches.items(self.scale) if study == "batches" else STUDIES[study](self.scale):
-                names = (item.method.lower(), f"{item.stream} {item.method}".lower())
-                if any(fnmatchcase(name, self.only.lower()) for name in names):
+                if chosen(item.stream, item.method, self.only):
                     yield replace(item, config=self._changed(item.config))
 
     def folder(self, item: Item, seed: int) -> Path:
-        name = f"{item.stream}-{item.method}".lower().replace(" ", "-")
+        name = f"{item.stream}-{item.run or item.method}".lower().replace(" ", "-")
         return run_folder(self.runs, name, seeded(item.config, seed))
 
     def jobs(self) -> list[Job]:
@@ -80,6 +80,15 @@ class Results:
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     shares: dict[str, Matrix] = field(default_factory=dict)
+
+    @property
+    def claims(self) -> list[Claim]:
+        return claims([entry for entries in self.entries.values() for entry in entries], self.shares)
+
+
+def chosen(stream: str, method: str, only: str) -> bool:
+    """Whether `--only` means this method: by its name alone, or after that of its stream."""
+    return any(fnmatchcase(name.lower(), only.lower()) for name in (method, f"{stream} {method}"))
 
 
 def seeded(config: Config, seed: int) -> Config:

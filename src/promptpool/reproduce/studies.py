@@ -15,6 +15,7 @@ from promptpool.experiments.config import Config
 from promptpool.experiments.paper import Reported, Row
 from promptpool.reproduce.benchmarks import SCALES, Benchmark, kept
 
+UPPER_BOUND = "Upper bound"
 LABELS = {
     "ft-seq-frozen": "FT-seq-frozen",
     "ft-seq": "FT-seq",
@@ -27,14 +28,14 @@ LABELS = {
     "der++": "DER++",
     "co2l": "Co2L",
     "l2p-r": "L2P-R",
-    "upper-bound": "Upper bound",
+    "upper-bound": UPPER_BOUND,
     "masked-linear": "Masked linear head",
     "one-prompt": "One prompt",
     "nearest-mean": "Nearest class mean",
     "ranpac": "RanPAC",
     "supsup": "SupSup",
     "dualnet": "DualNet",
-    "resnet18-upper-bound": "Upper bound",
+    "resnet18-upper-bound": UPPER_BOUND,
     "no-key": "Mean of prompts as key",
     "no-diversity": "No diversified selection",
 }
@@ -60,6 +61,7 @@ class Item:
     config: Config
     at: int | None = None  # images kept per class, length of a prompt, or size of a pool
     reported: Reported | None = None
+    run: str = ""  # what its runs are called, where that is not the method
 
 
 def table1(scale: str) -> Iterator[Item]:
@@ -75,8 +77,9 @@ def table2(scale: str) -> Iterator[Item]:
     resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images"
     for method in ("resnet18-upper-bound", "supsup", "dualnet"):
         found = reported["resnet18"].get(Row(method.removeprefix("resnet18-"))) if scale == "paper" else None
-        memory = kept(split, method, 10) if method == "dualnet" else ()
-        yield _item("table2", split, resnet, method, None, found, (*more, *memory))
+        at = 10 if method == "dualnet" else None
+        memory = () if at is None else kept(split, method, at)
+        yield _item("table2", split, resnet, method, at, found, (*more, *memory))
     for method in ("upper-bound", "l2p", *REFERENCE_METHODS):
         found = reported["vit-b16"].get(Row(method)) if scale == "paper" else None
         yield _item("table2", split, "ViT", method, None, found)

@@ -13,7 +13,8 @@ from rich.box import MINIMAL
 from rich.table import Table
 from rich.text import Text
 
-from promptpool.reproduce.entries import Entry
+from promptpool.reproduce.entries import Entry, below_bound
+from promptpool.reproduce.studies import UPPER_BOUND
 
 TITLES = {
     "table1": "Table 1: class-incremental learning",
@@ -27,6 +28,7 @@ TITLES = {
     "batches": "Test batches: what a vote over a batch gives away",
 }
 UNDEFINED = "-"
+NAMED, DETAILS = 2, 4  # columns before the numbers, and after them
 WHOLE = ("method", "accuracy", "forgetting")  # columns whose cells stay in one line
 
 
@@ -40,33 +42,51 @@ def terminal(entries: Sequence[Entry]) -> Iterator[Table]:
         table = Table(title=Text(f"{TITLES[rows[0].study]}, {stream}"), box=MINIMAL, padding=(0, 1, 0, 0))
         table.show_edge = False
         table.title_justify = "left"
-        for name in header(rows)[1:-1]:  # a group is a line of its own, and run names are too wide
-            table.add_column(name, justify="left" if name == "method" else "right", no_wrap=name in WHOLE)
+        lines = [[cell.strip("*") for cell in cells(row, rows)] for row in rows]
+        bold = [[cell.startswith("**") for cell in cells(row, rows)] for row in rows]
+        shown = [place for place, name in enumerate(header(rows)) if name not in ("group", "seconds", "runs")]
+        for place in shown:  # a group is a line of its own, run names are too wide
+            name = header(rows)[place]
+            texts = [line[place] for line in (header(rows), *lines)]
+            parts = texts if name in WHOLE else [word for text in texts for word in text.split()]
+            table.add_column(
+                name, justify="left" if name == "method" else "right", overflow="fold", width=max(map(len, parts))
+            )
         for place, row in enumerate(rows):
             if not place or row.group != rows[place - 1].group:
                 table.add_section()
                 table.add_row(Text(row.group, style="italic"))
-            shown = cells(row, rows)[1:-1]
-            table.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in shown))
+            table.add_row(*(Text(lines[place][at], style="bold" if bold[place][at] else "") for at in shown))
         yield table
 
 
 def latex(entries: Sequence[Entry]) -> str:
-    r"""One `tabular` with all streams side by side, as in the paper; needs \usepackage{booktabs}."""
+    r"""One `tabular` with all streams side by side, as in the paper; needs \usepackage{booktabs}.
+
+    A comment after each line names its runs, with the classes that the loss saw and the prompts in use.
+    """
     found = streams(entries)
-    lines = [r"\begin{tabular}{ll" + "rr" * len(found) + "}", r"\toprule"]
-    heads = " & ".join(rf"\multicolumn{{2}}{{c}}{{{_tex(stream)}}}" for stream, _ in found)
-    columns = "Method & Buffer" + " & Average Acc & Forgetting" * len(found)
-    lines += [rf" & & {heads} \\", rf"{columns} \\", r"\midrule"]
+    columns = [header(rows)[NAMED:-DETAILS] for _, rows in found]
+    lines = [r"\begin{tabular}{ll" + "".join("r" * len(names) for names in columns) + "}", r"\toprule"]
+    heads = [
+        rf"\multicolumn{{{len(names)}}}{{c}}{{{_tex(stream)}}}"
+        for (stream, _), names in zip(found, columns, strict=True)
+    ]
+    lines += [rf" & & {' & '.join(heads)} \\"]
+    lines += [" & ".join(["method", "group", *(name for names in columns for name in names)]) + r" \\", r"\midrule"]
     aligned = [_by_rank(rows) for _, rows in found]
     order = sorted(dict.fromkeys(key for rows in aligned for key in rows), key=lambda key: key[0])
     for place, key in enumerate(order):
         if place and key[0] != order[place - 1][0]:
             lines.append(r"\midrule")
         rows = [each.get(key) for each in aligned]
-        numbers = [cell for row, (_, others) in zip(rows, found, strict=True) for cell in _tex_cells(row, others)]
-        buffers = " / ".join(dict.fromkeys(row.group for row in rows if row))
-        lines.append(" & ".join([_tex(key[1]), _tex(buffers), *numbers]) + r" \\")
+        line, details = list[str](), list[str]()
+        for row, names, (_, others) in zip(rows, columns, found, strict=True):
+            shown = [UNDEFINED] * (NAMED + len(names) + DETAILS) if row is None else cells(row, others)
+            line += [_tex_cell(cell) for cell in shown[NAMED:-DETAILS]]
+            details.append(", ".join(cell for cell in shown[-DETAILS:] if cell != UNDEFINED))
+        groups = " / ".join(dict.fromkeys(row.group for row in rows if row))
+        lines.append(" & ".join([_tex(key[1]), _tex(groups), *line]) + rf" \\ % {'; '.join(details)}")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -100,13 +120,12 @@ def header(rows: Sequence[Entry]) -> list[str]:
 
 
 def cells(row: Entry, rows: Sequence[Entry]) -> list[str]:
-    best = row in _best(rows)
-    accuracy = _spread(row.accuracy, row.accuracy_deviation)
-    found = [row.group, _named(row), f"**{accuracy}**" if best else accuracy]
+    found = [row.group, _named(row), _spread(row, rows, "accuracy")]
     if _any(rows, "forgetting"):
-        found.append(_spread(row.forgetting, row.forgetting_deviation))
+        found.append(_spread(row, rows, "forgetting"))
     if row.study == "table2":
-        found += [_gap(row, rows), row.task_given or UNDEFINED]
+        gap = below_bound(row, rows)
+        found += [UNDEFINED if gap is None else f"{gap:.2f}", row.task_given or UNDEFINED]
     if _any(rows, "paper_accuracy"):
         found += [row.paper_accuracy or UNDEFINED, row.paper_forgetting or UNDEFINED]
     prompts = f"{row.prompts} of {row.pool_size}" if row.prompts else UNDEFINED
@@ -115,48 +134,38 @@ def cells(row: Entry, rows: Sequence[Entry]) -> list[str]:
 
 def _named(row: Entry) -> str:
     """The method, with the value it is measured at where the group does not say it."""
-    return row.method if not row.at or row.group == f"{row.at} per class" else f"{row.method}, {row.at}"
+    if not row.at or row.group == f"{row.at} per class":
+        return row.method
+    return f"{row.method}, {row.at}" + (" kept per class" if row.study == "table2" else "")
 
 
-def _best(rows: Sequence[Entry]) -> list[Entry]:
-    """The highest of each group of two or more in a table; an upper bound is no method, a curve has no best point."""
-    best = []
+def _best(rows: Sequence[Entry], name: str) -> list[Entry]:
+    """The best of each group of two or more in a table; an upper bound is no method, a curve has no best point."""
+    best, choose = list[Entry](), min if name == "forgetting" else max
     for _, group in groupby(rows, key=lambda row: row.group):
-        known = [row for row in group if row.value is not None and row.method != "Upper bound"]
-        known = known if rows[0].study.startswith("table") else []
-        if len(known) > 1:
-            best += [row for row in known if row.value == max(other.value or 0.0 for other in known)]
+        known = [row for row in group if getattr(row, name) and row.method != UPPER_BOUND]
+        if len(known) > 1 and rows[0].study.startswith("table"):
+            extreme = choose(float(getattr(row, name)) for row in known)
+            best += [row for row in known if float(getattr(row, name)) == extreme]
     return best
-
-
-def _gap(row: Entry, rows: Sequence[Entry]) -> str:
-    """How far a method stays below the upper bound of its backbone."""
-    bound = next((other.value for other in rows if other.group == row.group and other.method == "Upper bound"), None)
-    if bound is None or row.value is None or row.method == "Upper bound":
-        return UNDEFINED
-    return f"{bound - row.value:.2f}"
 
 
 def _any(rows: Sequence[Entry], name: str) -> bool:
     return any(getattr(row, name) for row in rows)
 
 
-def _spread(value: str, deviation: str) -> str:
+def _spread(row: Entry, rows: Sequence[Entry], name: str) -> str:
+    """A number with its deviation, in bold where it is the best."""
+    value, deviation = getattr(row, name), getattr(row, f"{name}_deviation")
     if not value:
         return UNDEFINED
-    return f"{value} ± {deviation}" if deviation else value
+    text = f"{value} ± {deviation}" if deviation else value
+    return f"**{text}**" if row in _best(rows, name) else text
 
 
-def _tex_cells(row: Entry | None, rows: Sequence[Entry]) -> list[str]:
-    if row is None:
-        return [UNDEFINED, UNDEFINED]
-    number = _tex_spread(row.accuracy, row.accuracy_deviation)
-    best = row in _best(rows)
-    return [rf"\textbf{{{number}}}" if best else number, _tex_spread(row.forgetting, row.forgetting_deviation)]
-
-
-def _tex_spread(value: str, deviation: str) -> str:
-    return _spread(value, deviation).replace(" ± ", r"$\pm$")
+def _tex_cell(cell: str) -> str:
+    text = _tex(cell.strip("*")).replace(" ± ", r"$\pm$")
+    return rf"\textbf{{{text}}}" if cell.startswith("**") else text
 
 
 def _tex(text: str) -> str:
