@@ -10,7 +10,7 @@ from promptpool.experiments import paper
 from promptpool.experiments.config import complete, load_config, presets
 from promptpool.experiments.paper import Reported, Row
 from promptpool.experiments.runner import run_folder
-from promptpool.reproduce.benchmarks import SCALES
+from promptpool.reproduce.benchmarks import MINI, PAPER, SCALES
 from promptpool.reproduce.plan import NAMES, Wanted, seeded
 from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
 
@@ -129,19 +129,30 @@ def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
         assert job.folder == run_folder(Path("runs"), job.folder.name.rsplit("-", 1)[0], job.config)
 
 
+def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
+    for benchmark in (*MINI.values(), *PAPER.values()):
+        trained, plain, er = (benchmark.config(method) for method in ("l2p-r-trained", "l2p-r", "er"))
+        assert trained["learner"] == plain["learner"] | {"train_backbone": True}
+        assert trained["plan"] == er["plan"]
+        assert {name: trained[name] for name in ("dataset", "scenario")} == {
+            name: plain[name] for name in ("dataset", "scenario")
+        }
+
+
 def test_only_names_methods_or_streams_and_methods() -> None:
     def chosen(only: str) -> set[tuple[str, str]]:
         return {(item.stream, item.method) for item in Wanted(("table1",), "mini", 1, Path("runs"), only).items()}
 
     assert chosen("ewc") == {("Split glyphs100", "EWC"), ("glyph-five", "EWC")}
-    assert chosen("Split* L2P*") == {("Split glyphs100", "L2P"), ("Split glyphs100", "L2P-R")}
+    methods = {"L2P", "L2P-R", "L2P-R (backbone trained)"}
+    assert chosen("Split* L2P*") == {("Split glyphs100", method) for method in methods}
     assert chosen("EWC?") == set()
 
 
 def test_only_and_backbone_and_limit_change_what_is_asked_for() -> None:
     asked = Wanted(("table1", "table2"), "mini", 1, Path("runs"), "l2p*", 3, "own.safetensors")
     items = list(asked.items())
-    assert {item.method for item in items} == {"L2P", "L2P-R"}
+    assert {item.method for item in items} == {"L2P", "L2P-R", "L2P-R (backbone trained)"}
     assert {item.config["backbone"]["name"] for item in items} == {"own.safetensors"}
     assert {item.config["dataset"]["train_per_class"] for item in items} == {3}
     untrained = Wanted(("table2",), "mini", 1, Path("runs"), "SupSup", None, "own.safetensors")

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from promptpool.metrics import Matrix
 from promptpool.reproduce.entries import Entry, below_bound
 from promptpool.reproduce.figures import overlap
-from promptpool.reproduce.studies import NO_BUFFER
+from promptpool.reproduce.studies import LABELS, NO_BUFFER
+
+OURS, TRAINED = LABELS["l2p-r"], LABELS["l2p-r-trained"]
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ def _regularisers(rows: Sequence[Entry], stream: str) -> Claim:
 def _rehearsal(rows: Sequence[Entry], stream: str) -> Iterable[Claim]:
     for group in dict.fromkeys(row.group for row in rows if row.group.endswith("per class")):
         kept = [row for row in rows if row.group == group]
-        others = tuple(row.method for row in kept if row.method != "L2P-R")
-        yield _highest(f"L2P-R beats the rehearsal methods, {group}", stream, kept, "L2P-R", others)
+        others = tuple(row.method for row in kept if row.method not in (OURS, TRAINED))
+        for best in (row.method for row in kept if row.method in (OURS, TRAINED)):
+            yield _highest(f"{best} beats the rehearsal methods, {group}", stream, kept, best, others)
 
 
 def _smaller_buffers(rows: Sequence[Entry], stream: str) -> Claim:
@@ -67,16 +70,16 @@ def _smaller_buffers(rows: Sequence[Entry], stream: str) -> Claim:
     text = "A smaller buffer hurts L2P-R least"
     if len(groups) < 2:
         return Claim(text, stream, None, "-")
-    smaller = [row for row in rows if row.group == groups[0]]
+    smaller = [row for row in rows if row.group == groups[0] and row.method != TRAINED]
     by_method: dict[str, float] = {}
     for row in smaller:
         larger = next((r.value for r in rows if r.group == groups[-1] and r.method == row.method), None)
         if row.value is not None and larger is not None:
             by_method[row.method] = larger - row.value
     numbers = ", ".join(f"{method} loses {lost:.1f}" for method, lost in by_method.items())
-    if "L2P-R" not in by_method or not 1 < len(by_method) == len(smaller):
+    if OURS not in by_method or not 1 < len(by_method) == len(smaller):
         return Claim(text, stream, None, numbers or "-")
-    return Claim(text, stream, by_method["L2P-R"] <= min(by_method.values()), numbers, _seeds(rows))
+    return Claim(text, stream, by_method[OURS] <= min(by_method.values()), numbers, _seeds(rows))
 
 
 def _architectures(rows: Sequence[Entry]) -> Iterable[Claim]:

@@ -28,6 +28,7 @@ LABELS = {
     "der++": "DER++",
     "co2l": "Co2L",
     "l2p-r": "L2P-R",
+    "l2p-r-trained": "L2P-R (backbone trained)",
     "upper-bound": UPPER_BOUND,
     "masked-linear": "Masked linear head",
     "one-prompt": "One prompt",
@@ -158,7 +159,7 @@ def _rows(
     for method in REFERENCE_METHODS:
         yield _item(study, benchmark, REFERENCES, method, None, None)
     for size in SIZES[scale][place]:
-        for method in rehearsal:
+        for method in (*rehearsal, "l2p-r-trained"):
             yield _item(study, benchmark, f"{size} per class", method, size, known.get(Row(method, size)))
     yield _item(study, benchmark, BOUND, "upper-bound", None, known.get(Row("upper-bound")))
 
