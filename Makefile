@@ -36,9 +36,11 @@ real-tables: $(READY)
 	  $(BIN)/promptpool report runs/real/$$set-small-* --out report/$$set || exit 1; \
 	done
 
-# Every method on Split CIFAR-100 with a small ViT at 56 pixels, ten images per class, five of them kept, three epochs.
+# Every method on Split CIFAR-100 with a small ViT at 56 pixels, ten images per class, five of them kept, three epochs; those of a
+# fresh ResNet-18 with fifty images per class.
 METHODS := nearest-mean ranpac masked-linear ft-seq-frozen l2p one-prompt ft-seq ewc ewc-online lwf upper-bound
 REHEARSAL := l2p-r er gdumb bic der++ co2l
+FRESH := resnet18-upper-bound supsup dualnet
 SMALL := dataset.train_per_class=10 dataset.test_per_class=10 backbone.image_size=56 plan.epochs=3
 real-methods: $(READY)
 	@[ -e "$(WEIGHTS)" ] || { echo "real-methods needs a small ViT: make real-methods WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
@@ -47,6 +49,9 @@ real-methods: $(READY)
 	done
 	for method in $(REHEARSAL); do \
 	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) learner.capacity=500 --runs runs/methods || exit 1; \
+	done
+	for method in $(FRESH); do \
+	  $(BIN)/promptpool run cifar100-small-$$method --runs runs/methods || exit 1; \
 	done
 	$(BIN)/promptpool report runs/methods/* --out report/methods
 

@@ -26,6 +26,7 @@ from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.head import Head
 from promptpool.losses import only
+from promptpool.memory import pick
 from promptpool.optim import Descent
 
 LOSS_CLASSES = ("current", "seen", "all")
@@ -154,6 +155,15 @@ class Learner(nn.Module):
             return logits
         classes = self.current if loss_classes == "current" else self.seen
         return only(logits, torch.tensor(classes))
+
+    @torch.no_grad()
+    def logits_of(self, rows: Batch, at_once: int) -> Tensor:
+        """The logits of any number of examples in the plain view, `at_once` of them at a time: [N, C]."""
+        mode = self.training
+        self.eval()
+        parts = [self.logits(pick(rows, index).to(self.device)) for index in torch.arange(len(rows.y)).split(at_once)]
+        self.train(mode)
+        return torch.cat(parts)
 
     def inputs(self, batch: Batch) -> Tensor:
         """What the backbone reads: the training view in training, the plain one otherwise."""

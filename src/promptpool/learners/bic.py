@@ -163,10 +163,7 @@ class BiC(Learner):
 
     def correct(self, rows: Batch) -> None:
         """Stage 2: scale and shift the scores of the current classes."""
-        self.eval()
-        with torch.no_grad():
-            parts = [pick(rows, index).to(self.device) for index in torch.arange(len(rows.y)).split(CHUNK)]
-            logits = torch.cat([self.logits(part) for part in parts])
+        logits = self.logits_of(rows, CHUNK)
         y, newest = rows.y.to(self.device), torch.zeros_like(self.scale, dtype=torch.bool)
         newest[list(self.current)] = True
         alpha, beta = nn.Parameter(self.scale.new_ones(())), nn.Parameter(self.scale.new_zeros(()))

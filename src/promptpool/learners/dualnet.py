@@ -21,7 +21,6 @@ pooled to exactly the slow map's size, whatever the stem.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -36,7 +35,7 @@ from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.replay import replayed
+from promptpool.learners.replay import replay_classes, replayed
 from promptpool.losses import barlow_twins
 from promptpool.memory import Memory, join, pick
 from promptpool.optim import Descent
@@ -129,15 +128,9 @@ class DualNet(Learner):
             return F.cross_entropy(self.visible(self.head(self.adapted(x))), batch.y)
         old = replayed(batch, self.memory)
         logits = self.head(self.adapted(torch.cat([x, self.inputs(old)])))
-        again = logits[new:][:, self.replay_classes]
-        ours = torch.searchsorted(torch.tensor(self.replay_classes, device=old.y.device), old.y)
-        loss = F.cross_entropy(self.visible(logits[:new]), batch.y) + F.cross_entropy(again, ours)
+        again = self.visible(logits[new:], replay_classes(self.loss_classes))
+        loss = F.cross_entropy(self.visible(logits[:new]), batch.y) + F.cross_entropy(again, old.y)
         return loss + self.distil * self.divergence(again, old)
-
-    @property
-    def replay_classes(self) -> Sequence[int]:
-        """The classes that the loss sees for replayed images: with `loss_classes="current"` all seen."""
-        return range(len(self.head.bias)) if self.loss_classes == "all" else self.seen
 
     def divergence(self, logits: Tensor, old: Batch) -> Tensor:
         """KL(soft label, softmax(logits / temperature)), mean over replayed images; 0 for those without a label."""
@@ -145,8 +138,9 @@ class DualNet(Learner):
             return logits.new_zeros(())
         place = torch.searchsorted(self.soft_ids, old.ids.cpu()).clamp(max=len(self.soft_ids) - 1)
         known = (self.soft_ids[place] == old.ids.cpu()).to(logits.device)
-        target = self.soft[place][:, self.replay_classes].to(logits.device)
-        each = F.kl_div((logits / self.temperature).log_softmax(dim=1), target, reduction="none").sum(dim=1)
+        target = self.soft[place].to(logits.device)
+        log = (logits / self.temperature).log_softmax(dim=1).where(target > 0, 0.0)  # 0 log 0 = 0
+        each = F.kl_div(log, target, reduction="none").sum(dim=1)
         return (each * known).mean()
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
@@ -185,18 +179,10 @@ class DualNet(Learner):
     def after(self, experience: Experience) -> None:
         """Give soft labels to what came into the memory in this task; those of rows that left it are dropped."""
         del experience
-        rows, mode = self.memory.rows, self.training
-        self.eval()
+        rows = self.memory.rows
         fresh = pick(rows, ~torch.isin(rows.ids, self.soft_ids))
-        parts = [
-            (self.logits(pick(fresh, index).to(self.device)) / self.temperature).cpu()
-            for index in torch.arange(len(fresh.y)).split(CHUNK)
-        ]
-        self.train(mode)
-        logits = torch.cat([self.soft.new_empty(0, self.soft.shape[1]), *parts])
-        hidden = torch.full((logits.shape[1],), True)
-        hidden[list(self.replay_classes)] = False
-        labels = logits.masked_fill(hidden, -torch.inf).softmax(dim=1)
+        logits = self.visible(self.logits_of(fresh, CHUNK), replay_classes(self.loss_classes))
+        labels = (logits / self.temperature).softmax(dim=1).cpu()
         stays = torch.isin(self.soft_ids, rows.ids)
         ids, soft = torch.cat([self.soft_ids[stays], fresh.ids]), torch.cat([self.soft[stays], labels])
         order = ids.argsort()
