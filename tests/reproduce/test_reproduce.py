@@ -170,6 +170,12 @@ def test_from_keeps_to_what_was_asked_for(reproduced: Reproduced, tmp_path: Path
     assert "Table 1" not in said
     assert "Similar tasks" not in said
     assert "Similar tasks" in typed("figure3", "--from", str(reproduced.out)).stdout
+    some = typed("table5", "--from", str(reproduced.out), "--only", "l2p").stdout
+    assert "L2P" in some
+    assert "One prompt" not in some
+    assert "nobody" in refused("table5", "--from", str(reproduced.out), "--only", "nobody")
+    shares = typed("figure3", "--from", str(reproduced.out), "--format", "csv").stdout
+    assert shares == (reproduced.out / "figure3.csv").read_text()
     (tmp_path / "table5.csv").write_bytes((reproduced.out / "table5.csv").read_bytes())
     assert "table1" in refused("table1", "--from", str(tmp_path))
     (tmp_path / "table5.csv").write_text("damaged")
@@ -214,7 +220,7 @@ def test_list_says_how_far_runs_are_and_makes_none(reproduced: Reproduced, tmp_p
         (["table1", "--scale", "huge"], "mini, paper"),
         (["table1", "--engine", "horses"], "processes, ray"),
         (["table1", "--format", "html"], "markdown"),
-        (["table1", "--only", "nobody"], "nobody"),
+        (["table1", "--only", "nobody"], "nobody: no method of table1 is called so; there are L2P, "),
         (["table5", "--limit", "1", "--backbone", "nowhere.safetensors"], "nowhere.safetensors"),
     ],
 )
