@@ -5,8 +5,7 @@
     python benchmarks/search.py --stream cifar100 --backbone FILE
 
 The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
-of its training set. EWC, LwF and DER++ have the upper bound's optimiser and search what is their own; the others search
-theirs. Finished lines are kept; two searches may run at once.
+of its training set. EWC and LwF have the upper bound's optimiser and search what is their own; the others search theirs. Finished lines are kept; two searches may run at once.
 """
 
 from __future__ import annotations
@@ -49,7 +48,11 @@ LINES: dict[str, tuple[str, ...]] = {
     "ewc": tuple(f"learner.strength={value}" for value in (10, 100, 1_000, 10_000, 30_000, 100_000)),
     "ewc-online": tuple(f"learner.strength={value}" for value in (10, 100, 1_000, 10_000, 30_000, 100_000)),
     "lwf": tuple(f"learner.distill={value}" for value in (0.3, 1, 3, 10, 30, 100)),
-    "der++": tuple(f"learner.alpha={a} learner.beta={b}" for a in (0.1, 0.3, 1) for b in (0.5, 1)),
+    "der++": tuple(
+        f"{line} learner.alpha={a} learner.beta={b}"
+        for line in (ADAM[1], SGD[1], SGD[2])
+        for a, b in ((0.1, 0.5), (1, 1))
+    ),
     "bic": tuple(f"{line} learner.bias_epochs={epochs}" for line in ADAM for epochs in (50, 200)),
     "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (8, 16)),
     "co2l": tuple(f"{line} learner.distillation={value}" for line in ADAM for value in (0.3, 1)),
