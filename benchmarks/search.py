@@ -5,7 +5,8 @@
     python benchmarks/search.py --stream cifar100 --backbone FILE
 
 The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
-of its training set. EWC and LwF have the upper bound's optimiser and search what is their own; the others search theirs. Finished lines are kept; two searches may run at once.
+of its training set. EWC and LwF have the upper bound's optimiser and search what is their own; the others search
+theirs. Finished lines are kept; two searches may run at once.
 """
 
 from __future__ import annotations
