@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 
 from promptpool.files import write_whole
-from promptpool.reproduce.claims import claims
 from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.outcome import read_results
 from promptpool.reproduce.tables import markdown
@@ -22,7 +21,7 @@ def filled(text: str, folder: Path) -> str:
     """The text with what lies between marks written anew."""
     results = read_results(folder)
     made = {name: markdown(entries) for name, entries in results.entries.items() if entries}
-    made["claims"] = claims_markdown(claims([e for found in results.entries.values() for e in found], results.shares))
+    made["claims"] = claims_markdown(results.claims)
 
     def made_or_missing(name: str) -> str:
         return made.get(name, f"Not measured yet: `promptpool reproduce {name}`.\n")

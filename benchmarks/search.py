@@ -5,8 +5,8 @@
     python benchmarks/search.py --stream cifar100 --backbone FILE
 
 The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
-of its training set. EWC and LwF have the upper bound's optimiser and search what is their own; the others search
-theirs. Finished lines are kept; two searches may run at once.
+of its training set. Methods that train the whole model search their optimiser too. Finished lines are kept; two
+searches may run at once.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ SLOWER = (
     *(f"plan.learning_rate={rate}" for rate in (0.00001, 0.00003, 0.0001)),
     *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.01)),
 )
+STRENGTHS = (
+    *(f"{ADAM[1]} learner.strength={value}" for value in (10_000, 30_000, 100_000)),
+    *(f"{SGD[1]} learner.strength={value}" for value in (10, 100, 1_000)),  # its steps are larger
+)
 # Six lines each. DualNet's slow net hardly moves at its published rates, and is searched with faster ones too.
 LINES: dict[str, tuple[str, ...]] = {
     "upper-bound": (*ADAM, *SGD),
     "er": (*ADAM, *SGD),
-    "ewc": tuple(f"learner.strength={value}" for value in (10, 100, 1_000, 10_000, 30_000, 100_000)),
-    "ewc-online": tuple(f"learner.strength={value}" for value in (10, 100, 1_000, 10_000, 30_000, 100_000)),
-    "lwf": tuple(f"learner.distill={value}" for value in (0.3, 1, 3, 10, 30, 100)),
+    "ewc": STRENGTHS,
+    "ewc-online": STRENGTHS,
+    "lwf": tuple(f"{line} learner.distill={value}" for line in (ADAM[1], SGD[1]) for value in (1, 10, 100)),
     "der++": tuple(
         f"{line} learner.alpha={a} learner.beta={b}"
         for line in (ADAM[1], SGD[1], SGD[2])

@@ -33,7 +33,7 @@ from promptpool.reproduce.entries import to_csv
 from promptpool.reproduce.figures import shares_to_csv
 from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.outcome import read_results, write_results
-from promptpool.reproduce.plan import Results, Wanted, checked, chosen, collect, names_of
+from promptpool.reproduce.plan import Results, Wanted, checked, collect, names_of
 from promptpool.training.folder import is_run, read_records
 
 FORMS = ("terminal", "markdown", "latex", "csv")
@@ -72,8 +72,14 @@ def reproduce(
         ):
             if value not in allowed:
                 raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
+        if target == "figure3" and form == "latex":
+            raise ConfigError("figure3 is a picture: its numbers are had with --format csv")
         if source is not None:
-            _print(console, _of(names, only, read_results(source), source), form, only)
+            _without(only != "*", "--only")
+            _without(show, "--list")
+            _without(limit is not None, "--limit")
+            _without(backbone is not None, "--backbone")
+            _print(console, _of(names, read_results(source), source), form)
             return
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
@@ -88,13 +94,14 @@ def reproduce(
             return
         failed = 0 if no_runs else _carry_out(log, jobs, engine, workers or at_once(), threads)
         with reading(log):
-            results = collect(replace(wanted, only="*"))  # a table has all its rows, whichever were run just now
+            # A table has all its rows, whichever were run just now.
+            results = collect(replace(wanted, only="*"), test_again=not no_runs)
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
         folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / ".lock"):
             page = write_results(results, folder, where)
-    _print(console, results, form, only)
+    _print(console, results, form)
     typer.echo(f"tables, figures and the page: {page}", err=True)
     if failed:
         raise typer.Exit(1)
@@ -148,7 +155,7 @@ def _stoppable() -> Iterator[None]:
 def _listed(jobs: Sequence[Job]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("run", "state", "folder"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for job in jobs:
         done = len(read_records(job.folder)) if is_run(job.folder) else 0
         state = "finished" if is_finished(job.folder, job.config) else f"{done} records" if done else "-"
@@ -156,22 +163,21 @@ def _listed(jobs: Sequence[Job]) -> Table:
     return table
 
 
-def _of(names: Sequence[str], only: str, found: Results, source: Path) -> Results:
-    """The part of what was found that belongs to these studies and methods."""
-    entries = {
-        name: [entry for entry in found.entries[name] if chosen(entry.stream, entry.method, only)]
-        for name in names
-        if name in found.entries
-    }
+def _without(given: bool, name: str) -> None:
+    if given:
+        raise ConfigError(f"--from prints what its folder holds: {name} has no say there")
+
+
+def _of(names: Sequence[str], found: Results, source: Path) -> Results:
+    """The part of what was found that belongs to these studies."""
+    entries = {name: found.entries[name] for name in names if name in found.entries}
     if not entries:
         raise BadFileError(f"{source}: has nothing of {', '.join(names)}, only {', '.join(found.entries)}")
-    if only != "*" and not any(entries.values()):
-        raise ConfigError(f"--only {only}: no method of {', '.join(entries)} in {source} is called so")
     return Results(entries, found.shares if "figure3" in entries else {})
 
 
-def _print(console: Console, results: Results, form: str, only: str) -> None:
-    found = [claim for claim in results.claims if only == "*" or claim.holds is not None]
+def _print(console: Console, results: Results, form: str) -> None:
+    found = results.claims
     shown = [entries for name, entries in results.entries.items() if entries and name != "figure3"]
     if form != "terminal":
         write = {"markdown": tables.markdown, "latex": tables.latex, "csv": to_csv}[form]

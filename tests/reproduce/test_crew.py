@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,18 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(
     assert records(jobs) == expected
     assert len(features(jobs)) == 1
     assert multiprocessing.active_children() == []
+
+
+def test_a_job_that_raises_is_not_tried_again_and_says_why(tmp_path: Path) -> None:
+    (job,) = made_jobs(tmp_path / "runs")
+    broken = replace(job, config=job.config | {"plan": job.config["plan"] | {"batch_size": 0}})
+    words = [word for word in with_processes([broken], workers=1) if word.state != "runs"]
+    assert [word.state for word in words] == ["failed"]
+    assert "batch_size = 0" in words[0].reason
+    unknown = replace(job, config={**job.config, "plan": None})
+    (word,) = [word for word in with_processes([unknown], workers=1) if word.state != "runs"]
+    assert word.state == "failed"
+    assert re.match(r"\w+Error: ", word.reason)
 
 
 def test_closing_leaves_a_checkpoint_and_no_process(tmp_path: Path, expected: list[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from promptpool.experiments.build import Stock
 from promptpool.reproduce import batches, plan, tables
 from promptpool.reproduce.entries import read_csv
 from promptpool.reproduce.jobs import Job, News, carry_out
-from promptpool.reproduce.plan import Wanted
+from promptpool.reproduce.outcome import read_results, write_results
+from promptpool.reproduce.plan import Results, Wanted
 from promptpool.reproduce.ray_engine import with_ray
 from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import read_run
@@ -160,6 +162,8 @@ def test_again_nothing_runs_and_all_is_the_same(reproduced: Reproduced, tmp_path
     for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv")):
         printed = typed("table5", "--from", str(reproduced.out), "--format", form).stdout
         assert printed.startswith((reproduced.out / f"table5.{ending}").read_text())
+        if form == "latex":
+            continue  # figure3 is a picture
         live = typed("figure3", *reproduced.typed, "--out", str(tmp_path), "--format", form).stdout
         assert live == typed("figure3", "--from", str(tmp_path), "--format", form).stdout
 
@@ -170,10 +174,9 @@ def test_from_keeps_to_what_was_asked_for(reproduced: Reproduced, tmp_path: Path
     assert "Table 1" not in said
     assert "Similar tasks" not in said
     assert "Similar tasks" in typed("figure3", "--from", str(reproduced.out)).stdout
-    some = typed("table5", "--from", str(reproduced.out), "--only", "l2p").stdout
-    assert "L2P" in some
-    assert "One prompt" not in some
-    assert "nobody" in refused("table5", "--from", str(reproduced.out), "--only", "nobody")
+    for option in (["--only", "l2p"], ["--list"], ["--limit", "3"], ["--backbone", "vit-glyphs"]):
+        assert f"{option[0]} has no say" in refused("table5", "--from", str(reproduced.out), *option)
+    assert "csv" in refused("figure3", "--from", str(reproduced.out), "--format", "latex")
     shares = typed("figure3", "--from", str(reproduced.out), "--format", "csv").stdout
     assert shares == (reproduced.out / "figure3.csv").read_text()
     (tmp_path / "table5.csv").write_bytes((reproduced.out / "table5.csv").read_bytes())
@@ -201,6 +204,32 @@ def test_two_seeds_give_mean_and_deviation(reproduced: Reproduced, tmp_path: Pat
     assert float(entry.accuracy) == pytest.approx(sum(accuracies) / 2, abs=0.005)
     assert float(entry.accuracy_deviation) == pytest.approx(abs(accuracies[0] - accuracies[1]) / 2**0.5, abs=0.005)
     assert f"{entry.accuracy} ± {entry.accuracy_deviation}" in result.stdout
+    fewer = typed("table5", *reproduced.typed, "--out", str(tmp_path), "--no-runs")
+    assert fewer.exit_code == 0
+    assert entry in read_csv(tmp_path / "table5.csv")  # a seed that is finished is not lost
+    shutil.rmtree(reproduced.runs / entry.runs.split()[1])  # for the other tests
+
+
+def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Reproduced, tmp_path: Path) -> None:
+    whole = read_results(reproduced.out)
+    similar, unlike = whole.shares.items()
+    for shares in (dict([unlike]), dict([similar])):
+        write_results(Results({"figure3": []}, shares), tmp_path, reproduced.runs)
+    assert list(read_results(tmp_path).shares) == [similar[0], unlike[0]]
+    verdict = next(line for line in (reproduced.out / "claims.md").read_text().splitlines() if "Similar" in line)
+    assert verdict in (tmp_path / "claims.md").read_text()
+    for name in ("table2", "table5"):
+        write_results(Results({name: whole.entries[name]}), tmp_path, reproduced.runs)
+    (tmp_path / "table2.csv").write_text("damaged")
+    write_results(Results({"table4": whole.entries["table4"]}), tmp_path, reproduced.runs)
+    page = (tmp_path / "reproduced.html").read_text()
+    assert [f"Table {number}:" in page for number in (2, 4, 5)] == [False, True, True]
+
+
+def test_a_limit_takes_images_away_and_never_adds_any() -> None:
+    for scale, least in (("mini", 20), ("paper", 30)):
+        (item,) = Wanted(("figure3",), scale, 1, Path("runs"), "Split*", limit=30).items()
+        assert (item.config["dataset"]["train_per_class"], item.config["dataset"]["test_per_class"]) == (least, least)
 
 
 def test_list_says_how_far_runs_are_and_makes_none(reproduced: Reproduced, tmp_path: Path) -> None:

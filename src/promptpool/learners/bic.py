@@ -179,9 +179,10 @@ class BiC(Learner):
         if not stream.boundaries:
             return "bic needs task boundaries, which this stream does not have: it corrects the newest task's scores"
         if self.held.capacity < len(stream.class_names):
+            places = f"held_out = {self.held_out}" if self.held_places is None else f"held_places = {self.held_places}"
             return (
-                f"held_out = {self.held_out}: must leave a place per class, {len(stream.class_names)}, of "
-                f"capacity = {self.capacity}, not {self.held.capacity}; held_places says how many by itself"
+                f"{places}: must leave a place per class, {len(stream.class_names)}, of "
+                f"capacity = {self.capacity}, not {self.held.capacity}"
             )
         return super().objection(stream)
 

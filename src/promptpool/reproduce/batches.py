@@ -39,12 +39,17 @@ def items(scale: str) -> Iterator[Item]:
         yield Item("batches", benchmark.title, "profile", name, config, run="L2P")
 
 
+def known(run: Run) -> bool:
+    """Whether a run was tested with other batches already."""
+    return (run.path / FILE).exists()
+
+
 def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
     """The accuracy of a finished run for each order and batch size; kept in the run's folder."""
     file = run.path / FILE
     with alone(run.path / f".{FILE}.lock"):
-        counts = json.loads(file.read_text()) if file.exists() else _counts(item.config, run.path, stock)
-        if not file.exists():
+        counts = json.loads(file.read_text()) if known(run) else _counts(item.config, run.path, stock)
+        if not known(run):
             write_json(file, counts)
     found = []
     for order in ORDERS:

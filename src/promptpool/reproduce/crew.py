@@ -20,11 +20,8 @@ from typing import Any
 
 import torch
 
-from promptpool.errors import BadFileError
 from promptpool.experiments.build import Stock
-from promptpool.experiments.config import ConfigError
-from promptpool.experiments.runner import BusyError
-from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out
+from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure
 
 DEATHS = 3  # of workers on one job, after which it is given up
 PATIENCE = 1.0  # seconds between two looks at jobs that others have
@@ -123,10 +120,8 @@ def _said(job: Job, stock: Stock, line: Connection) -> News:
                 if time.monotonic() - told > EVERY:
                     told = time.monotonic()
                     line.send(News(job, "runs", share))
-    except BusyError:
-        return News(job, "busy")
-    except (ConfigError, BadFileError, ModuleNotFoundError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        return News(job, "failed", reason=" ".join(str(error).split()))
+    except (EOFError, BrokenPipeError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
+        return failure(job, error)
     return News(job, "done", 1.0)

@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from promptpool.errors import DataWarning
+from promptpool.errors import BadFileError, DataWarning
 from promptpool.experiments.build import Stock
-from promptpool.experiments.config import Config
-from promptpool.experiments.runner import is_finished, run
+from promptpool.experiments.config import Config, ConfigError
+from promptpool.experiments.runner import BusyError, is_finished, run
 
 FEATURES = "features"  # a folder beside the runs, for what all of them read
 
@@ -34,6 +34,15 @@ class News:
     state: str  # "runs", "done", "busy" (another process has it), "died" (it will go on) or "failed"
     share: float = 0.0  # of the work that is done
     reason: str = ""  # why it failed
+
+
+def failure(job: Job, error: Exception) -> News:
+    """The last word on a job that raised: another has it, or it would raise again however often it is tried."""
+    if isinstance(error, BusyError):
+        return News(job, "busy")
+    text = " ".join(str(error).split())
+    expected = isinstance(error, ConfigError | BadFileError | ModuleNotFoundError | OSError)
+    return News(job, "failed", reason=text if expected else f"{type(error).__name__}: {text}")
 
 
 def carry_out(job: Job, stock: Stock) -> Generator[float, None, None]:

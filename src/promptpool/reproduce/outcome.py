@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ from promptpool.files import write_whole
 from promptpool.report.page import POLICY
 from promptpool.report.themes import png, svg
 from promptpool.reproduce import figures, tables
+from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import Claim
 from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.entries import Entry, read_csv, to_csv
@@ -45,21 +47,23 @@ def write_results(results: Results, folder: Path, runs: Path) -> Path:
 
 def _with_earlier(results: Results, folder: Path) -> Results:
     """The results with those of other studies in the folder, in the order of the paper."""
-    try:
-        earlier = read_results(folder)
-    except BadFileError:
-        return results
-    entries = earlier.entries | results.entries
-    return Results({name: entries[name] for name in NAMES if name in entries}, earlier.shares | results.shares)
+    entries, shares = dict(results.entries), dict(results.shares)
+    for name in (name for name in NAMES if name not in entries):
+        with suppress(BadFileError):  # a file that is damaged costs its own study alone
+            earlier = read_results(folder, (name,))
+            entries[name], shares = earlier.entries[name], earlier.shares | shares
+    unlike = {scale["five"].title for scale in SCALES.values()}
+    ordered = dict(sorted(shares.items(), key=lambda share: share[0] in unlike))  # similar tasks first
+    return Results({name: entries[name] for name in NAMES if name in entries}, ordered)
 
 
-def read_results(folder: Path) -> Results:
-    """What `write_results` left, from its CSV files."""
+def read_results(folder: Path, names: Sequence[str] = NAMES) -> Results:
+    """What `write_results` left of these studies, from its CSV files."""
     results = Results()
-    for name in NAMES:
+    for name in names:
         if name != "figure3" and (folder / f"{name}.csv").is_file():
             results.entries[name] = read_csv(folder / f"{name}.csv")
-    if (folder / SHARES).is_file():
+    if "figure3" in names and (folder / SHARES).is_file():
         results.shares = figures.read_shares(folder / SHARES)
         results.entries["figure3"] = []
     if not results.entries:

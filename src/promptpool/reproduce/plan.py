@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path
 
 from promptpool.experiments.build import Built, Stock, build
@@ -40,7 +41,8 @@ class Wanted:
         """Every cell, in order."""
         for study in self.studies:
             for item in batches.items(self.scale) if study == "batches" else STUDIES[study](self.scale):
-                if chosen(item.stream, item.method, self.only):
+                names = (item.method.lower(), f"{item.stream} {item.method}".lower())
+                if any(fnmatchcase(name, self.only.lower()) for name in names):
                     yield replace(item, config=self._changed(item.config))
 
     def folder(self, item: Item, seed: int) -> Path:
@@ -61,14 +63,21 @@ class Wanted:
         return list(found.values())
 
     def finished(self, item: Item) -> list[Run]:
-        """The runs of a cell that are at their end, one for each seed."""
-        folders = [(self.folder(item, seed), seeded(item.config, seed)) for seed in range(self.seeds)]
-        return [read_run(folder) for folder, config in folders if is_run(folder) and is_finished(folder, config)]
+        """The runs of a cell that are at their end, one for each seed; of more seeds than are wanted, if there are."""
+        found = []
+        for seed in count():
+            folder = self.folder(item, seed)
+            if is_run(folder) and is_finished(folder, seeded(item.config, seed)):
+                found.append(read_run(folder))
+            elif seed >= self.seeds:
+                return found
+        raise AssertionError("there is no last seed")
 
     def _changed(self, config: Config) -> Config:
         config = copy.deepcopy(config)
         if self.limit is not None:
-            config["dataset"] |= {"train_per_class": self.limit, "test_per_class": self.limit}
+            for name in ("train_per_class", "test_per_class"):
+                config["dataset"][name] = min(self.limit, config["dataset"][name] or self.limit)
         if self.backbone is not None and config["backbone"]["name"] not in UNTRAINED:
             config["backbone"]["name"] = self.backbone
         return config
@@ -84,11 +93,6 @@ class Results:
     @property
     def claims(self) -> list[Claim]:
         return claims([entry for entries in self.entries.values() for entry in entries], self.shares)
-
-
-def chosen(stream: str, method: str, only: str) -> bool:
-    """Whether `--only` means this method: by its name alone, or after that of its stream."""
-    return any(fnmatchcase(name.lower(), only.lower()) for name in (method, f"{stream} {method}"))
 
 
 def seeded(config: Config, seed: int) -> Config:
@@ -132,13 +136,16 @@ def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
     return costed, seconds
 
 
-def collect(wanted: Wanted) -> Results:
-    """What the finished runs say; cells without one are there, empty."""
+def collect(wanted: Wanted, *, test_again: bool = True) -> Results:
+    """What the finished runs say; cells without one are there, empty.
+
+    Without `test_again` a run that was not yet tested with other batches is left out of that study.
+    """
     results, stock = Results(), Stock(wanted.runs / FEATURES)
     for item in wanted.items():
         runs = wanted.finished(item)
         if item.study == "batches":
-            found = batches.measured(item, runs[0], stock) if runs else []
+            found = batches.measured(item, runs[0], stock) if runs and (test_again or batches.known(runs[0])) else []
         else:
             found = [entry(item, runs)]
         results.entries.setdefault(item.study, []).extend(found)

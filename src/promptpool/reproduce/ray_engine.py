@@ -11,12 +11,9 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from promptpool.errors import BadFileError
 from promptpool.experiments.build import Stock
-from promptpool.experiments.config import ConfigError
-from promptpool.experiments.runner import BusyError
 from promptpool.reproduce.crew import DEATHS, PATIENCE
-from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out
+from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure
 from promptpool.training.folder import ENVIRONMENT, is_run, read_run
 
 PASSED_ON = ("PROMPTPOOL_DATA", "PROMPTPOOL_CACHE")  # what workers must know of where things are
@@ -64,14 +61,14 @@ def share_done(job: Job) -> float:
 
 def _result(ray: Any, reference: Any, job: Job) -> News:
     try:
-        state, reason = ray.get(reference)
+        news: News = ray.get(reference)
     except ray.exceptions.RayError as error:
         first = str(error).strip().splitlines()[-1]
         return News(job, "failed", reason=f"{type(error).__name__}: {first}")
-    return News(job, state, 1.0 if state == "done" else 0.0, reason)
+    return news
 
 
-def _carried_out(job: Job, threads: int) -> tuple[str, str]:
+def _carried_out(job: Job, threads: int) -> News:
     """A task: the run taken to its end, and how that went."""
     import torch
 
@@ -79,8 +76,6 @@ def _carried_out(job: Job, threads: int) -> tuple[str, str]:
     try:
         for _ in carry_out(job, Stock(job.folder.parent / FEATURES)):
             pass
-    except BusyError:
-        return "busy", ""
-    except (ConfigError, BadFileError, ModuleNotFoundError, OSError) as error:
-        return "failed", " ".join(str(error).split())
-    return "done", ""
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
+        return failure(job, error)
+    return News(job, "done", 1.0)
