@@ -212,10 +212,9 @@ def test_two_seeds_give_mean_and_deviation(reproduced: Reproduced, tmp_path: Pat
 
 def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Reproduced, tmp_path: Path) -> None:
     whole = read_results(reproduced.out)
-    similar, unlike = whole.shares.items()
-    for shares in (dict([unlike]), dict([similar])):
+    for shares in (dict(list(whole.shares.items())[1:]), whole.shares):
         write_results(Results({"figure3": []}, shares), tmp_path, reproduced.runs)
-    assert list(read_results(tmp_path).shares) == [similar[0], unlike[0]]
+    assert list(read_results(tmp_path).shares) == list(whole.shares)
     verdict = next(line for line in (reproduced.out / "claims.md").read_text().splitlines() if "Similar" in line)
     assert verdict in (tmp_path / "claims.md").read_text()
     for name in ("table2", "table5"):

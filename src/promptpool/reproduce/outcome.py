@@ -17,7 +17,6 @@ from promptpool.files import write_whole
 from promptpool.report.page import POLICY
 from promptpool.report.themes import png, svg
 from promptpool.reproduce import figures, tables
-from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import Claim
 from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.entries import Entry, read_csv, to_csv
@@ -47,14 +46,12 @@ def write_results(results: Results, folder: Path, runs: Path) -> Path:
 
 def _with_earlier(results: Results, folder: Path) -> Results:
     """The results with those of other studies in the folder, in the order of the paper."""
-    entries, shares = dict(results.entries), dict(results.shares)
+    entries, shares = dict(results.entries), results.shares
     for name in (name for name in NAMES if name not in entries):
         with suppress(BadFileError):  # a file that is damaged costs its own study alone
             earlier = read_results(folder, (name,))
-            entries[name], shares = earlier.entries[name], earlier.shares | shares
-    unlike = {scale["five"].title for scale in SCALES.values()}
-    ordered = dict(sorted(shares.items(), key=lambda share: share[0] in unlike))  # similar tasks first
-    return Results({name: entries[name] for name in NAMES if name in entries}, ordered)
+            entries[name], shares = earlier.entries[name], shares or earlier.shares
+    return Results({name: entries[name] for name in NAMES if name in entries}, shares)
 
 
 def read_results(folder: Path, names: Sequence[str] = NAMES) -> Results:
