@@ -46,13 +46,14 @@ def watched(console: Console, jobs: Sequence[Job], news: Iterable[News], expecte
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[left]}"),
         console=console, disable=not console.is_terminal, transient=True,
     ) as bars:  # fmt: skip
-        whole = bars.add_task(f"{len(jobs)} runs", total=1.0, left=f"about {duration(expected)}")
+        thought = f"about {duration(expected)} in all"
+        whole = bars.add_task(f"{len(jobs)} runs", total=1.0, left=thought)
         own = {job.folder: bars.add_task(job.name, total=1.0, visible=False, left="") for job in jobs}
         ended = 0
         for word in news:
             watch.note(word)
             left = watch.left(jobs)
-            said = "" if left is None else f"{duration(left)} left"
+            said = thought if left is None else f"{duration(left)} left"
             bars.update(whole, completed=watch.done(jobs), left=said)
             over = word.state in ("done", "failed")
             visible = word.state == "runs"
@@ -60,7 +61,7 @@ def watched(console: Console, jobs: Sequence[Job], news: Iterable[News], expecte
             ended += over
             if over or word.state == "died":
                 reason = f": {word.reason}" if word.reason else ""
-                told = f"{ended} of {len(jobs)}, {word.job.name} {word.state}{reason}" + (f", {said}" if said else "")
+                told = f"{ended} of {len(jobs)}, {word.job.name} {word.state}{reason}, {said}"
                 console.print(told, highlight=False, markup=False)
             yield word
 

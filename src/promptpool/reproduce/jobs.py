@@ -12,6 +12,7 @@ from promptpool.errors import BadFileError, DataWarning
 from promptpool.experiments.build import Stock
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.runner import BusyError, is_finished, run
+from promptpool.training.folder import ENVIRONMENT, is_run, read_run
 
 FEATURES = "features"  # a folder beside the runs, for what all of them read
 
@@ -34,6 +35,14 @@ class News:
     state: str  # "runs", "done", "busy" (another process has it), "died" (it will go on) or "failed"
     share: float = 0.0  # of the work that is done
     reason: str = ""  # why it failed
+
+
+def share_done(job: Job) -> float:
+    """How much of a run is done, from the records in its folder."""
+    if not is_run(job.folder) or not (job.folder / ENVIRONMENT).exists():
+        return 0.0
+    run = read_run(job.folder)
+    return len(run.records) / int(run.environment["experiences"])
 
 
 def failure(job: Job, error: Exception) -> News:

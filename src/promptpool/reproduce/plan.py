@@ -18,7 +18,7 @@ from promptpool.reproduce.claims import Claim, claims
 from promptpool.reproduce.costs import seconds_per_pass, work
 from promptpool.reproduce.entries import Entry, entry
 from promptpool.reproduce.figures import shares_chosen
-from promptpool.reproduce.jobs import FEATURES, Job
+from promptpool.reproduce.jobs import FEATURES, Job, share_done
 from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import Run, is_run, read_run
 
@@ -130,7 +130,7 @@ def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
         if kind not in pace:
             pace[kind] = seconds_per_pass(built)
         costed.append(replace(job, work=max(work(built) * pace[kind], 1e-3)))
-        seconds += costed[-1].work
+        seconds += costed[-1].work * (1 - share_done(job))
     if complaints:
         raise ConfigError("; ".join(f"{name}: {error}" for error, name in complaints.items()))
     return costed, seconds

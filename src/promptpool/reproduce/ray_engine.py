@@ -13,8 +13,7 @@ from typing import Any
 
 from promptpool.experiments.build import Stock
 from promptpool.reproduce.crew import DEATHS, PATIENCE
-from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure
-from promptpool.training.folder import ENVIRONMENT, is_run, read_run
+from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure, share_done
 
 PASSED_ON = ("PROMPTPOOL_DATA", "PROMPTPOOL_CACHE")  # what workers must know of where things are
 
@@ -49,14 +48,6 @@ def with_ray(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generato
         for reference in pending:
             ray.cancel(reference)
         ray.shutdown()
-
-
-def share_done(job: Job) -> float:
-    """How much of a run is done, from the records in its folder."""
-    if not is_run(job.folder) or not (job.folder / ENVIRONMENT).exists():
-        return 0.0
-    run = read_run(job.folder)
-    return len(run.records) / int(run.environment["experiences"])
 
 
 def _result(ray: Any, reference: Any, job: Job) -> News:
