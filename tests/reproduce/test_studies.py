@@ -129,6 +129,12 @@ def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
         assert job.folder == run_folder(Path("runs"), job.folder.name.rsplit("-", 1)[0], job.config)
 
 
+def test_fine_tuning_takes_the_steps_of_er_where_it_is_said() -> None:
+    for benchmark in (MINI["split"], MINI["five"], PAPER["split"], PAPER["five"]):
+        slower, plain, er = (benchmark.config(method) for method in ("ft-seq-sgd", "ft-seq", "er"))
+        assert slower == plain | {"plan": er["plan"]}
+
+
 def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
     for benchmark in (*MINI.values(), *PAPER.values()):
         trained, plain, er = (benchmark.config(method) for method in ("l2p-r-trained", "l2p-r", "er"))

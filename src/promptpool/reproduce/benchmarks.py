@@ -17,8 +17,10 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "one-prompt": ("l2p", ("learner.pool_size=1", "learner.top_k=1", "learner.diversify=false")),  # and as long
     "no-key": ("l2p", ("learner.key=mean",)),
     "no-diversity": ("l2p", ("learner.diversify=false",)),
-    "l2p-r-trained": ("l2p-r", ("learner.train_backbone=true",)),  # with the steps of ER
+    "l2p-r-trained": ("l2p-r", ("learner.train_backbone=true",)),
+    "ft-seq-sgd": ("ft-seq", ()),
 }
+STEPS_OF_ER = ("l2p-r-trained", "ft-seq-sgd")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Benchmark:
         """The method's configuration on this stream, every value written out and checked."""
         base, values = VARIANTS.get(method, (method, ()))
         raw = read_config(self.preset(method)) | ({} if profile is None else {"profile": profile})
-        if method == "l2p-r-trained":
+        if method in STEPS_OF_ER:
             raw["plan"] = read_config(self.preset("er"))["plan"]
         joint = {"joint": True} if raw["scenario"].get("joint") else {}
         for table, own in self.tables.items():
