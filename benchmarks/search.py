@@ -58,7 +58,7 @@ LINES: dict[str, tuple[str, ...]] = {
         for line in (ADAM[1], SGD[1], SGD[2])
         for a, b in ((0.1, 0.5), (1, 1))
     ),
-    "bic": tuple(f"{line} learner.bias_epochs={epochs}" for line in ADAM for epochs in (50, 200)),
+    "bic": tuple(f"{line} learner.bias_epochs={n}" for line in (ADAM[1], SGD[1], SGD[2]) for n in (50, 200)),
     "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (8, 16)),
     "co2l": tuple(f"{line} learner.distillation={value}" for line in ADAM for value in (0.3, 1)),
     "supsup": tuple(f"plan.learning_rate={r} learner.density={d}" for r in (0.003, 0.001, 0.006) for d in (0.5, 0.3)),
