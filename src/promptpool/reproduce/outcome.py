@@ -130,7 +130,7 @@ def _section(name: str, entries: Sequence[Entry], figure: Figure | None, runs: P
         for row in rows:
             *cells, _ = tables.cells(row, rows)
             links = " ".join(f'<a href="{escape(str(runs / run))}">{escape(run)}</a>' for run in row.runs.split())
-            shown = [f"<b>{escape(c.strip('*'))}</b>" if c.startswith("**") else escape(c) for c in cells]
+            shown = [f"<b>{escape(cell.text)}</b>" if cell.best else escape(cell.text) for cell in cells]
             lines.append([*shown, links or tables.UNDEFINED])
         found.append(f"<h3>{escape(stream)}</h3>{_table([*head, last], lines)}")
     return f"<section>\n<h2>{escape(tables.TITLES[name])}</h2>\n{picture}\n{''.join(found)}\n</section>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from rich.box import MINIMAL
 from rich.table import Table
@@ -32,6 +33,13 @@ NAMED, DETAILS = 2, 4  # columns before the numbers, and after them
 WHOLE = ("method", "accuracy", "forgetting")  # columns whose cells stay in one line
 
 
+class Cell(NamedTuple):
+    """What stands in one place of a table, and whether it is the best of its group."""
+
+    text: str = UNDEFINED
+    best: bool = False
+
+
 def markdown(entries: Sequence[Entry]) -> str:
     """The tables of one study."""
     return "\n".join(_markdown(stream, group) for stream, group in streams(entries))
@@ -42,12 +50,11 @@ def terminal(entries: Sequence[Entry]) -> Iterator[Table]:
         table = Table(title=Text(f"{TITLES[rows[0].study]}, {stream}"), box=MINIMAL, padding=(0, 1, 0, 0))
         table.show_edge = False
         table.title_justify = "left"
-        lines = [[cell.strip("*") for cell in cells(row, rows)] for row in rows]
-        bold = [[cell.startswith("**") for cell in cells(row, rows)] for row in rows]
+        lines = [cells(row, rows) for row in rows]
         shown = [place for place, name in enumerate(header(rows)) if name not in ("group", "seconds", "runs")]
         for place in shown:  # a group is a line of its own, run names are too wide
             name = header(rows)[place]
-            texts = [line[place] for line in (header(rows), *lines)]
+            texts = [name, *(line[place].text for line in lines)]
             parts = texts if name in WHOLE else [word for text in texts for word in text.split()]
             table.add_column(
                 name, justify="left" if name == "method" else "right", overflow="fold", width=max(map(len, parts))
@@ -56,7 +63,8 @@ def terminal(entries: Sequence[Entry]) -> Iterator[Table]:
             if not place or row.group != rows[place - 1].group:
                 table.add_section()
                 table.add_row(Text(row.group, style="italic"))
-            table.add_row(*(Text(lines[place][at], style="bold" if bold[place][at] else "") for at in shown))
+            found = [lines[place][at] for at in shown]
+            table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in found))
         yield table
 
 
@@ -82,9 +90,9 @@ def latex(entries: Sequence[Entry]) -> str:
         rows = [each.get(key) for each in aligned]
         line, details = list[str](), list[str]()
         for row, names, (_, others) in zip(rows, columns, found, strict=True):
-            shown = [UNDEFINED] * (NAMED + len(names) + DETAILS) if row is None else cells(row, others)
+            shown = [Cell()] * (NAMED + len(names) + DETAILS) if row is None else cells(row, others)
             line += [_tex_cell(cell) for cell in shown[NAMED:-DETAILS]]
-            details.append(", ".join(cell for cell in shown[-DETAILS:] if cell != UNDEFINED))
+            details.append(", ".join(cell.text for cell in shown[-DETAILS:] if cell.text != UNDEFINED))
         groups = " / ".join(dict.fromkeys(row.group for row in rows if row))
         lines.append(" & ".join([_tex(key[1]), _tex(groups), *line]) + rf" \\ % {'; '.join(details)}")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
@@ -103,7 +111,7 @@ def streams(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
 def _markdown(stream: str, rows: Sequence[Entry]) -> str:
     names = header(rows)
     lines = [names, ["---"] * 2 + ["---:"] * (len(names) - 4) + ["---", "---"]]
-    lines += [cells(row, rows) for row in rows]
+    lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in cells(row, rows)] for row in rows]
     body = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
     return f"**{TITLES[rows[0].study]}, {stream}**\n\n{body}\n"
 
@@ -119,17 +127,19 @@ def header(rows: Sequence[Entry]) -> list[str]:
     return [*names, "prompts in use", "seconds", "classes in loss", "runs"]
 
 
-def cells(row: Entry, rows: Sequence[Entry]) -> list[str]:
-    found = [row.group, _named(row), _spread(row, rows, "accuracy")]
+def cells(row: Entry, rows: Sequence[Entry]) -> list[Cell]:
+    """Those of a row among the rows of its table, one for each name of the header."""
+    found = [Cell(row.group), Cell(_named(row)), _spread(row, rows, "accuracy")]
     if _any(rows, "forgetting"):
         found.append(_spread(row, rows, "forgetting"))
+    more: list[str] = []
     if row.study == "table2":
         gap = below_bound(row, rows)
-        found += [UNDEFINED if gap is None else f"{gap:.2f}", row.task_given or UNDEFINED]
+        more += ["" if gap is None else f"{gap:.2f}", row.task_given]
     if _any(rows, "paper_accuracy"):
-        found += [row.paper_accuracy or UNDEFINED, row.paper_forgetting or UNDEFINED]
-    prompts = f"{row.prompts} of {row.pool_size}" if row.prompts else UNDEFINED
-    return [*found, prompts, row.seconds or UNDEFINED, row.loss_classes or UNDEFINED, row.runs or UNDEFINED]
+        more += [row.paper_accuracy, row.paper_forgetting]
+    more += [f"{row.prompts} of {row.pool_size}" if row.prompts else "", row.seconds, row.loss_classes, row.runs]
+    return [*found, *(Cell(text or UNDEFINED) for text in more)]
 
 
 def _named(row: Entry) -> str:
@@ -154,18 +164,17 @@ def _any(rows: Sequence[Entry], name: str) -> bool:
     return any(getattr(row, name) for row in rows)
 
 
-def _spread(row: Entry, rows: Sequence[Entry], name: str) -> str:
-    """A number with its deviation, in bold where it is the best."""
+def _spread(row: Entry, rows: Sequence[Entry], name: str) -> Cell:
+    """A number with its deviation."""
     value, deviation = getattr(row, name), getattr(row, f"{name}_deviation")
     if not value:
-        return UNDEFINED
-    text = f"{value} ± {deviation}" if deviation else value
-    return f"**{text}**" if row in _best(rows, name) else text
+        return Cell()
+    return Cell(f"{value} ± {deviation}" if deviation else value, row in _best(rows, name))
 
 
-def _tex_cell(cell: str) -> str:
-    text = _tex(cell.strip("*")).replace(" ± ", r"$\pm$")
-    return rf"\textbf{{{text}}}" if cell.startswith("**") else text
+def _tex_cell(cell: Cell) -> str:
+    text = _tex(cell.text).replace(" ± ", r"$\pm$")
+    return rf"\textbf{{{text}}}" if cell.best else text
 
 
 def _tex(text: str) -> str:
