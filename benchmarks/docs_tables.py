@@ -1,4 +1,6 @@
-"""Put the tables that `promptpool reproduce` prints from docs/results/mini into docs/results.md, between their marks.
+"""Put the tables that `promptpool reproduce` prints from docs/results/mini into the docs, between their marks.
+
+docs/results.md has them whole, README.md a summary of Table 1.
 
 python benchmarks/docs_tables.py
 """
@@ -6,10 +8,12 @@ python benchmarks/docs_tables.py
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from promptpool.files import write_whole
 from promptpool.reproduce.claims import markdown as claims_markdown
+from promptpool.reproduce.entries import Entry
 from promptpool.reproduce.outcome import read_results
 from promptpool.reproduce.tables import markdown
 
@@ -21,7 +25,7 @@ def filled(text: str, folder: Path) -> str:
     """The text with what lies between marks written anew."""
     results = read_results(folder)
     made = {name: markdown(entries) for name, entries in results.entries.items() if entries}
-    made["claims"] = claims_markdown(results.claims)
+    made["claims"], made["summary"] = claims_markdown(results.claims), summary(results.entries["table1"])
 
     def made_or_missing(name: str) -> str:
         return made.get(name, f"Not measured yet: `promptpool reproduce {name}`.\n")
@@ -29,6 +33,22 @@ def filled(text: str, folder: Path) -> str:
     return MARKED.sub(lambda match: f"{match[1]}\n{made_or_missing(match[2])}\n{match[3]}", text)
 
 
+def summary(entries: Sequence[Entry]) -> str:
+    """Table 1 on its first stream with the larger buffer, one decimal."""
+    rows = [entry for entry in entries if entry.stream == entries[0].stream]
+    sizes = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))
+    lines = ["| | method | average accuracy | forgetting |", "|---|---|---:|---:|"]
+    for row in (row for row in rows if row.group not in sizes[:-1]):
+        name = f"**{row.method}**" if row.method in ("L2P", "L2P-R") else row.method
+        numbers = (short(row.accuracy, row.accuracy_deviation), short(row.forgetting, row.forgetting_deviation))
+        lines.append(f"| {row.group} | {name} | {' | '.join(numbers)} |")
+    return "\n".join(lines) + "\n"
+
+
+def short(value: str, deviation: str) -> str:
+    return f"{float(value):.1f}" + (f" ± {float(deviation):.1f}" if deviation else "") if value else "-"
+
+
 if __name__ == "__main__":
-    page = DOCS / "results.md"
-    write_whole(page, filled(page.read_text(encoding="utf-8"), DOCS / "results" / "mini").encode())
+    for page in (DOCS / "results.md", DOCS.parent / "README.md"):
+        write_whole(page, filled(page.read_text(encoding="utf-8"), DOCS / "results" / "mini").encode())

@@ -22,8 +22,9 @@ def printed(name: str) -> str:
     return result.stdout
 
 
-def test_nothing_in_the_docs_is_older_than_the_files() -> None:
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["docs/results.md", "README.md"])
+def test_nothing_in_the_docs_is_older_than_the_files(name: str) -> None:
+    page = (DOCS.parent / name).read_text(encoding="utf-8")
     filled = runpy.run_path(str(DOCS.parent / "benchmarks" / "docs_tables.py"))["filled"]
     assert filled(page, STORED) == page
 
