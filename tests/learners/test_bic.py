@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from promptpool.data.stream import Batch, Examples, Experience, concatenate, exa
 from promptpool.data.views import View
 from promptpool.learners.bic import BiC
 from promptpool.memory import join
+from promptpool.optim import Descent
 from promptpool.training.loop import Plan, Session
 from toys import RANDOM_VIEW, SHORT, VIEW, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
 
@@ -114,6 +115,25 @@ def test_stage_1_is_the_mean_over_new_images_and_memory() -> None:
     batch, kept = lesson.batch(slice(None)), learner.memory.rows
     losses, _ = stage_1(learner, VIEW.plain(torch.cat([batch.x, kept.x])), torch.cat([batch.y, kept.y]))
     assert learner.loss(batch).item() == pytest.approx(math.fsum(losses) / 36, rel=1e-5)
+
+
+def test_an_epoch_has_the_steps_of_one_over_new_images_and_memory() -> None:
+    """Each new image then weighs 1 / B in an epoch, however large the memory is."""
+    learner, third = in_third_task()
+    batch, taken = learner.lesson(third).batch(slice(0, 6)), list[float]()
+
+    def descend(loss: Tensor) -> Tensor:
+        taken.append(loss.item())
+        return loss
+
+    for memory, expected in ((0, 1), (18, 2), (36, 3), (40, 3), (90, 6)):
+        learner.replayed = memory / (memory + 18)
+        taken.clear()
+        last = learner.step(batch, cast("Descent", descend))
+        assert len(taken) == expected
+        assert last is not None
+        assert last.item() == taken[-1]
+    assert len(set(taken)) == 6  # other images are replayed each time
 
 
 def test_the_first_task_is_cross_entropy_and_is_not_corrected() -> None:

@@ -16,9 +16,10 @@ beta stay applied to its classes. The share `held_out` of a class's images and o
 images (9:1 in the paper); `held_places` says the places, where a tenth of a small memory is less than one per class.
 
 Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
-means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Eq. 5 is descended
-on all rows at once and at one rate. The released code lowers the rate and adds 0.05 beta^2, which the paper does not
-have and this does not either; that code corrects the newest classes alone and leaves the older to distillation.
+means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Each batch of new
+images takes as many steps, with other replayed images, as make an epoch as long as one over the union. Eq. 5 is
+descended on all rows at once and at one rate. The released code lowers the rate and adds 0.05 beta^2, which the paper
+does not have and this does not either; that code corrects the newest classes alone and leaves others to distillation.
 Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
 """
 
@@ -118,6 +119,11 @@ class BiC(Learner):
         each: Tensor = weight * kept + (1 - weight) * right
         new, again = each[: len(batch.y)].mean(), each[len(batch.y) :].mean()
         return (1 - self.replayed) * new + self.replayed * again
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        for _ in range(round(1 / (1 - self.replayed))):  # |X^n| + |X^m| steps for each |X^m|
+            loss = descend(self.loss(batch))
+        return loss
 
     def logits(self, batch: Batch) -> Tensor:
         return self.corrected(super().logits(batch))

@@ -17,7 +17,7 @@ from promptpool.experiments.runner import device
 
 # For each training image and epoch.
 PASSES = {
-    "bic": 8.0,
+    "bic": 16.0,
     "co2l": 16.0,
     "der++": 9.0,
     "dualnet": 30.0,
