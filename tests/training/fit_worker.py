@@ -47,6 +47,7 @@ def main() -> None:
     assert_one_model(learner)
     if distributed.rank() == 0:
         save_file(found, sys.argv[1])
+    distributed.total(torch.zeros(1))  # a rank that leaves while another is at work can take it down
     distributed.stop()
 
 
