@@ -1,4 +1,4 @@
-"""The search for each method's values: six lines per method, on characters that no table is measured on.
+"""The search for each method's values: twelve lines per method, on characters that no table is measured on.
 
     python benchmarks/search.py                    every method, on drawn characters
     python benchmarks/search.py er "der++"         some of them
@@ -42,40 +42,88 @@ SLOWER = (
     *(f"plan.learning_rate={rate}" for rate in (0.00001, 0.00003, 0.0001)),
     *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.01)),
 )
-STRENGTHS = (
-    *(f"{ADAM[1]} learner.strength={value}" for value in (10_000, 30_000, 100_000)),
-    *(f"{SGD[1]} learner.strength={value}" for value in (10, 100, 1_000)),  # its steps are larger
+STEPS = (
+    *ADAM,
+    *SGD,
+    *(f"plan.optimiser=adam plan.momentum=0.0 plan.learning_rate={rate}" for rate in (0.0002, 0.0005)),
+    *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.006, 0.015, 0.02, 0.1)),
 )
-# Six lines each. DualNet's slow net hardly moves at its published rates, and is searched with faster ones too.
+STRENGTHS = (
+    *(f"{ADAM[1]} learner.strength={value}" for value in (1, 10, 100, 1_000, 10_000, 30_000, 100_000)),
+    *(f"{SGD[1]} learner.strength={value}" for value in (10, 100, 1_000, 10_000)),  # its steps are larger
+    f"{SGD[2]} learner.strength=1000",
+)
+LENGTHS = tuple(
+    f"plan.learning_rate={rate} learner.prompt_length={length}"
+    for rate, length in (
+        *((rate, length) for rate in (0.01, 0.02, 0.05) for length in (1, 5)),
+        *((0.003, 1), (0.005, 1), (0.005, 5), (0.01, 2), (0.02, 2), (0.01, 3)),
+    )
+)
+RATES = tuple(
+    f"plan.learning_rate={rate}"
+    for rate in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.0001, 0.0003, 0.002, 0.005, 0.02, 0.05)
+)
+FEWER = "dataset.train_per_class=20"
+# Twelve lines each: six, then six more once those had ended. On a fresh ResNet-18 the first six have fewer images.
 LINES: dict[str, tuple[str, ...]] = {
-    "upper-bound": (*ADAM, *SGD),
-    "er": (*ADAM, *SGD),
+    "upper-bound": STEPS,
+    "er": STEPS,
     "ewc": STRENGTHS,
     "ewc-online": STRENGTHS,
-    "lwf": tuple(f"{line} learner.distill={value}" for line in (ADAM[1], SGD[1]) for value in (1, 10, 100)),
+    "lwf": (
+        *(f"{ADAM[1]} learner.distill={value}" for value in (0.3, 1, 3, 10, 30, 100)),
+        *(f"{SGD[1]} learner.distill={value}" for value in (1, 10, 100)),
+        f"{SGD[0]} learner.distill=10",
+        *(f"{SGD[2]} learner.distill={value}" for value in (10, 100)),
+    ),
     "der++": tuple(
         f"{line} learner.alpha={a} learner.beta={b}"
-        for line in (ADAM[1], SGD[1], SGD[2])
-        for a, b in ((0.1, 0.5), (1, 1))
+        for line, pairs in (
+            (ADAM[1], ((0.1, 0.5), (0.1, 1), (0.3, 0.5), (0.3, 1), (1, 0.5), (1, 1))),
+            (SGD[1], ((0.1, 0.5), (1, 0.5), (1, 1), (3, 1))),
+            (SGD[2], ((0.1, 0.5), (1, 1))),
+        )
+        for a, b in pairs
     ),
-    "bic": tuple(f"{line} learner.bias_epochs={n}" for line in (ADAM[1], SGD[1], SGD[2]) for n in (50, 200)),
-    "gdumb": tuple(f"learner.highest_rate={r} learner.epochs={e}" for r in (0.005, 0.02, 0.05) for e in (8, 16)),
-    "co2l": tuple(f"{line} learner.distillation={value}" for line in ADAM for value in (0.3, 1)),
-    "supsup": tuple(f"plan.learning_rate={r} learner.density={d}" for r in (0.003, 0.001, 0.006) for d in (0.5, 0.3)),
+    "bic": tuple(f"{line} learner.bias_epochs={count}" for line in (*ADAM, *SGD) for count in (50, 200)),
+    "gdumb": tuple(
+        f"learner.highest_rate={rate} learner.epochs={count}"
+        for rate in (0.005, 0.02, 0.05, 0.001, 0.002, 0.01)
+        for count in (8, 16)
+    ),
+    "co2l": tuple(f"{line} learner.distillation={value}" for line in (*ADAM, *SGD) for value in (0.3, 1)),
+    "supsup": tuple(
+        f"{images}plan.learning_rate={rate} learner.density={density}"
+        for images in (f"{FEWER} ", "")
+        for rate in (0.003, 0.001, 0.006)
+        for density in (0.5, 0.3)
+    ),
     "dualnet": tuple(
-        f"plan.learning_rate={rate} learner.slow_rate={slow} learner.lookahead={share}"
-        for rate in (0.03, 0.1, 0.3)
-        for slow, share in ((0.0003, 0.05), (0.03, 0.5))
+        f"{images}plan.learning_rate={rate} learner.slow_rate={slow} learner.lookahead={share}"
+        for images, rate, slow, share in (
+            *((f"{FEWER} ", rate, *pair) for rate in (0.03, 0.1, 0.3) for pair in ((0.0003, 0.05), (0.03, 0.5))),
+            *(("", rate, 0.0003, 0.05) for rate in (0.03, 0.06, 0.1)),
+            *(("", rate, 0.003, 0.05) for rate in (0.03, 0.1)),
+            ("", 0.1, 0.0003, 0.5),
+        )
     ),
-    "resnet18-upper-bound": (
-        *(f"plan.learning_rate={rate}" for rate in (0.0003, 0.001, 0.003, 0.01)),
-        *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.03, 0.1)),
+    "resnet18-upper-bound": tuple(
+        f"{images}{line}"
+        for images in (f"{FEWER} ", "")
+        for line in (
+            *(f"plan.learning_rate={rate}" for rate in (0.0003, 0.001, 0.003, 0.01)),
+            *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.03, 0.1)),
+        )
     ),
-    "l2p": tuple(f"plan.learning_rate={r} learner.prompt_length={n}" for r in (0.01, 0.02, 0.05) for n in (1, 5)),
-    "l2p-r": tuple(f"plan.learning_rate={r} learner.prompt_length={n}" for r in (0.01, 0.02, 0.05) for n in (1, 5)),
-    "masked-linear": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
-    "ft-seq-frozen": tuple(f"plan.learning_rate={r}" for r in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)),
-    "ranpac": tuple(f"learner.projections={value}" for value in (200, 500, 1_000, 2_000, 4_000, 8_000)),
+    "l2p": LENGTHS,
+    "l2p-r": LENGTHS,
+    "masked-linear": RATES,
+    "ft-seq-frozen": RATES,
+    "ranpac": tuple(
+        f"learner.projections={count}"
+        for count in (200, 500, 1_000, 2_000, 4_000, 8_000, 100, 300, 700, 1_500, 3_000, 6_000)
+    ),
 }
 ON_RESNET = ("supsup", "dualnet", "resnet18-upper-bound")
 KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
