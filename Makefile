@@ -50,7 +50,7 @@ real-methods: $(READY)
 	for method in $(REHEARSAL); do \
 	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) learner.capacity=500 --runs runs/methods || exit 1; \
 	done
-	for method in $(FRESH); do \
+	for method in $(FRESH) "resnet18-upper-bound scenario.joint=false"; do \
 	  $(BIN)/promptpool run cifar100-small-$$method --runs runs/methods || exit 1; \
 	done
 	$(BIN)/promptpool report runs/methods/* --out report/methods

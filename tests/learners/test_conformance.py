@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -55,6 +57,17 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 def same_state(first: Learner, second: Learner) -> bool:
     pairs = zip(tensors(first.state()), tensors(second.state()), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
+
+
+def reached(start: object) -> list[object]:
+    """Every object that something keeps alive, but for code and what code keeps."""
+    found, waiting = {id(start): start}, [start]
+    while waiting:
+        for item in gc.get_referents(waiting.pop()):
+            if id(item) not in found and not isinstance(item, type | ModuleType | FunctionType):
+                found[id(item)] = item
+                waiting.append(item)
+    return list(found.values())
 
 
 def lines(records: list[Record]) -> list[str]:
@@ -187,3 +200,9 @@ def test_a_state_holds_no_frozen_weights(name: str) -> None:
     trained = [key for key in learner.state()["weights"] if key.startswith("backbone.")]
     assert bool(trained) == learner.train_backbone
     assert not any(key.startswith("original.") for key in learner.state()["weights"])
+
+
+def test_keeps_at_most_two_copies_of_the_backbone(name: str) -> None:
+    learner, _ = learned(name, toy_stream(), SHORT)
+    kept = [item for item in reached(learner) if isinstance(item, type(learner.backbone))]
+    assert 1 <= len(kept) <= 2

@@ -20,7 +20,7 @@ ROWS = {
     "table4": [("gaussian", paper.TABLE_4)],
     "table5": [("five", paper.TABLE_5)],
 }
-METHODS = {label: method for method, label in LABELS.items() if method != "resnet18-upper-bound"}
+METHODS = {label: method for method, label in LABELS.items() if not method.startswith("resnet18-")}
 
 
 def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Wanted:

@@ -19,6 +19,7 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "no-diversity": ("l2p", ("learner.diversify=false",)),
     "l2p-r-trained": ("l2p-r", ("learner.train_backbone=true",)),
     "ft-seq-sgd": ("ft-seq", ()),
+    "resnet18-ft-seq": ("resnet18-upper-bound", ("scenario.joint=false",)),
 }
 STEPS_OF_ER = ("l2p-r-trained", "ft-seq-sgd")
 

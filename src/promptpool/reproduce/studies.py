@@ -38,6 +38,7 @@ LABELS = {
     "supsup": "SupSup",
     "dualnet": "DualNet",
     "resnet18-upper-bound": UPPER_BOUND,
+    "resnet18-ft-seq": "FT-seq",
     "no-key": "Mean of prompts as key",
     "no-diversity": "No diversified selection",
 }
@@ -78,7 +79,7 @@ def table2(scale: str) -> Iterator[Item]:
     split, reported = SCALES[scale]["split"], paper.TABLE_2
     more = ("dataset.train_per_class=50",) if scale == "mini" else ()  # a network that starts from nothing needs them
     resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images"
-    for method in ("resnet18-upper-bound", "supsup", "dualnet"):
+    for method in ("resnet18-upper-bound", "resnet18-ft-seq", "supsup", "dualnet"):
         found = reported["resnet18"].get(Row(method.removeprefix("resnet18-"))) if scale == "paper" else None
         at = 10 if method == "dualnet" else None
         memory = () if at is None else kept(split, method, at)
