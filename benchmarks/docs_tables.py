@@ -1,16 +1,18 @@
 """Put the tables that `promptpool reproduce` prints from docs/results/mini into the docs, between their marks.
 
-docs/results.md has them whole, README.md a summary of Table 1.
+docs/results.md has them whole and the lines of docs/results/search.csv, README.md a summary of Table 1.
 
 python benchmarks/docs_tables.py
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from promptpool.experiments.config import load_config
 from promptpool.files import write_whole
 from promptpool.reproduce.claims import markdown as claims_markdown
 from promptpool.reproduce.entries import Entry
@@ -26,6 +28,7 @@ def filled(text: str, folder: Path) -> str:
     results = read_results(folder)
     made = {name: markdown(entries) for name, entries in results.entries.items() if entries}
     made["claims"], made["summary"] = claims_markdown(results.claims), summary(results.entries["table1"])
+    made["search"] = searched(folder.parent / "search.csv")
 
     def made_or_missing(name: str) -> str:
         return made.get(name, f"Not measured yet: `promptpool reproduce {name}`.\n")
@@ -43,6 +46,34 @@ def summary(entries: Sequence[Entry]) -> str:
         numbers = (short(row.accuracy, row.accuracy_deviation), short(row.forgetting, row.forgetting_deviation))
         lines.append(f"| {row.group} | {name} | {' | '.join(numbers)} |")
     return "\n".join(lines) + "\n"
+
+
+def searched(path: Path) -> str:
+    """Every line of the search, a row for each method; bold is what its preset has."""
+    with path.open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    lines = ["| method | lines |", "|---|---|"]
+    for method in dict.fromkeys(line["method"] for line in found):
+        preset, texts = load_config(f"glyphs100-{method}"), []
+        for line in (line for line in found if line["method"] == method):
+            given = line["values"].split()
+            has = load_config(f"glyphs100-{method}", given) == preset
+            text = f"{', '.join(filter(None, map(in_words, given)))}: {line['average accuracy']}"
+            texts.append(f"**{text}**" if has else text)
+        lines.append(f"| {method} | {'; '.join(texts)} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_words(override: str) -> str:
+    """A value of a line as a reader would say it."""
+    name, _, value = override.partition("=")
+    if name == "plan.optimiser":
+        return {"adam": "Adam", "sgd": "SGD"}[value]
+    if name == "plan.momentum":
+        return ""  # every SGD of the search has the same
+    if name == "dataset.train_per_class":
+        return f"{value} images"
+    return value if name == "plan.learning_rate" else f"{name.partition('.')[2].replace('_', ' ')} {value}"
 
 
 def short(value: str, deviation: str) -> str:

@@ -24,6 +24,25 @@ def zero_or_more(**values: float) -> None:
             raise ValueError(f"{name} = {value}: must be 0 or more")
 
 
+def below_one(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} = {value}: must be 0 or more and below 1")
+
+
+def share(**values: float) -> None:
+    """A part of a whole, neither none nor all of it."""
+    for name, value in values.items():
+        if not 0 < value < 1:
+            raise ValueError(f"{name} = {value}: must lie between 0 and 1")
+
+
+def above_zero_or_none(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} = {value}: must be above 0, or None not to {name}")
+
+
 def above_zero(**values: float) -> None:
     for name, value in values.items():
         if not 0 < value < math.inf:

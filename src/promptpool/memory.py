@@ -75,7 +75,7 @@ class Memory:
             self.add(examples.batch(index[distributed.share(len(index))]))
 
     def sample(self, count: int) -> Batch:
-        """`count` rows at random, none again before each had its turn."""
+        """`count` rows at random; in this draw none comes twice before each came once."""
         rows = self.rows
         place = distributed.joined(count)
         wanted = int(distributed.total(torch.tensor(count)))

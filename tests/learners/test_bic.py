@@ -127,7 +127,7 @@ def test_an_epoch_has_the_steps_of_one_over_new_images_and_memory() -> None:
         return loss
 
     for memory, expected in ((0, 1), (18, 2), (36, 3), (40, 3), (90, 6)):
-        learner.replayed = memory / (memory + 18)
+        learner.memory_share = memory / (memory + 18)
         taken.clear()
         last = learner.step(batch, cast("Descent", descend))
         assert len(taken) == expected
@@ -396,8 +396,9 @@ def test_boundaries_and_a_held_out_image_per_class_are_needed() -> None:
     assert learner.objection(toy_stream()) is None
     assert learner.objection(toy_domains()) is None
     small = BiC(toy_backbone(), VIEW, capacity=24, held_out=0.2)
-    assert str(small.objection(toy_stream())).startswith("held_out = 0.2: must leave a place per class, 6, of")
-    with pytest.raises(ValueError, match=r"^held_out = 0\.2"):
+    for few in (small, BiC(toy_backbone(), VIEW, capacity=24, held_places=20)):
+        assert "24: must have a place per class, 6, on both sides of" in str(few.objection(toy_stream()))
+    with pytest.raises(ValueError, match=r"^capacity = 24"):
         Session(small, toy_stream(), Plan())
 
 
@@ -425,6 +426,6 @@ def test_a_state_brings_back_memories_teacher_and_corrections() -> None:
     again = BiC(toy_backbone(dim=16), VIEW, **SMALL)
     again.restore(learner.state())
     assert torch.equal(again.scale, learner.scale)
-    assert (again.old, again.replayed) == (learner.old, learner.replayed)
+    assert (again.old, again.memory_share) == (learner.old, learner.memory_share)
     batch = join(learner.lesson(third).batch(slice(0, 4)), learner.memory.rows)
     assert torch.equal(again.train().loss(batch), learner.loss(batch))

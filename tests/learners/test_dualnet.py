@@ -151,6 +151,54 @@ def test_loss_and_gradient_are_those_of_a_loop(values: dict[str, Any]) -> None:
     torch.testing.assert_close(learner.head.bias.grad, table.sum(dim=0))
 
 
+def slow_training_loss(learner: DualNet, new: Batch, old: Batch) -> Tensor:
+    """The loss in training, with the statistics of new and replayed images together, written out."""
+    h = x = torch.cat([learner.inputs(new), learner.inputs(old)])
+    for layer, slow in zip(learner.fast.layers, learner.backbone.maps(x), strict=True):
+        conv, norm = dict(layer.named_children())["0"], dict(layer.named_children())["1"]
+        assert isinstance(conv, nn.Conv2d)
+        assert isinstance(norm, nn.BatchNorm2d)
+        assert conv.bias is not None
+        windows = nn.functional.unfold(h, 3, padding=1)  # [B, 9 C, H W]
+        out = conv.weight.flatten(1) @ windows + conv.bias[:, None]
+        mean = out.mean(dim=(0, 2), keepdim=True)
+        out = (out - mean) / ((out - mean).square().mean(dim=(0, 2), keepdim=True) + 1e-5).sqrt()
+        out = (out * norm.weight[:, None] + norm.bias[:, None]).clamp(min=0).unflatten(2, h.shape[2:])
+        side = slow.shape[-1]
+        step = out.shape[-1] // side
+        h = slow * out.unflatten(3, (side, step)).unflatten(2, (side, step)).amax(dim=(3, 5))
+    logits = h.mean(dim=(2, 3)) @ learner.head.weight.T + learner.head.bias
+    losses = logits.exp().sum(dim=1).log() - logits[range(len(logits)), torch.cat([new.y, old.y]).tolist()]
+    total, count = losses.sum() / len(new.y), len(new.y)
+    soft = dict(zip(learner.soft_ids.tolist(), learner.soft, strict=True))
+    for row, identity in enumerate(old.ids.tolist()):
+        if identity in soft:
+            warm = (logits[count + row] / learner.temperature).exp()
+            label = soft[identity].double()
+            total = total + learner.distil / count * (label * (label / (warm / warm.sum())).log()).sum()
+    return total
+
+
+def test_in_training_every_gradient_is_that_of_the_transcription() -> None:
+    learner, new = exact(), batch_of(2, seed=2)
+    learner.memory.add(batch_of(3))
+    learner.after(toy_stream().experiences[0])
+    learner.memory.add(batch_of(1, seed=3))
+    learner.train()
+    twin, old = copy.deepcopy(learner), next_sample(learner, len(new.y))
+    loss, expected = learner.loss(new), slow_training_loss(twin, new, old)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()
+    reached = 0
+    for (name, parameter), other in zip(learner.named_parameters(), twin.parameters(), strict=True):
+        assert (parameter.grad is None) == (other.grad is None) == name.startswith("projection."), name
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, other.grad, msg=name)
+            reached += int(parameter.grad.abs().sum() > 0)
+    assert reached > 40
+
+
 def test_the_loss_reaches_the_slow_net_and_not_the_projector() -> None:
     learner = exact()
     learner.loss(batch_of()).backward()

@@ -14,7 +14,7 @@ from promptpool.learners.profiles import PROFILES, profile
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
-from toys import toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import SHORT, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
 
 CASES = [(name, "cifar100") for name in PROFILES] + [
     ("paper", "5-datasets"),
@@ -279,6 +279,17 @@ def test_memory_takes_each_example_once_and_after_the_step() -> None:
     assert learner.memory.rows is not None
     assert learner.memory.rows.ids.tolist() == batch.ids.tolist()
     assert torch.equal(learner.memory.rows.x, batch.x)
+
+
+def test_replayed_images_may_be_told_from_classes_that_are_still_to_come() -> None:
+    found = {}
+    for classes in ("seen", "all"):
+        learner = L2P(small_backbone(), View(8), capacity=12, replay_classes=classes)
+        session = Session(learner, toy_stream(), SHORT)
+        found[classes] = len(learner.head.bias), [step.loss for step in session]
+    assert found["seen"][0] == 0
+    assert found["all"][0] == 6, "the head has rows for all from the start"
+    assert found["seen"][1] != found["all"][1]
 
 
 @pytest.mark.parametrize(

@@ -129,10 +129,17 @@ def weights_of(learner: SupSup) -> list[Tensor]:
     return [learner.base[name].detach() for name in ("conv.weight", "fc.weight", "output")]
 
 
+def slow_mask(scores: Tensor, density: float) -> Tensor:
+    """1 for the share of a layer's weights that have the largest |s|."""
+    sizes = [abs(score) for score in scores.flatten().tolist()]
+    kept = sorted(range(len(sizes)), key=lambda place: -sizes[place])[: round(density * len(sizes))]
+    return torch.tensor([float(place in kept) for place in range(len(sizes))], dtype=torch.float64).view(scores.shape)
+
+
 def mask_of(learner: SupSup, task: int) -> list[Tensor]:
     """The mask of a task, bit by bit."""
     if task == len(learner.masks):
-        return [best(scores, learner.density) for scores in learner.scores]
+        return [slow_mask(scores, learner.density) for scores in learner.scores]
     bits = [byte >> place & 1 for byte in learner.masks[task].tolist() for place in range(8)]
     masks = []
     for scores in learner.scores:
@@ -273,6 +280,21 @@ def test_statistics_are_those_of_the_tasks_images_under_its_final_mask() -> None
         assert learner.moments[0][channel].item() == pytest.approx(float(mean))
         assert learner.moments[0][4 + channel].item() == pytest.approx((variance + 1e-5) ** 0.5)
     assert vars(learner.backbone.get_submodule("bn"))["momentum"] == 0.1
+
+
+def test_statistics_do_not_hang_on_the_order_in_which_images_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("promptpool.learners.supsup.CHUNK", 8)
+    train = toy_examples(30, 1, classes=2)  # one class after the other
+    moments = []
+    for order in (torch.arange(60), torch.arange(60).view(2, 30).T.flatten(), torch.arange(60).flip(0)):
+        learner = tiny(tasks=1).train()
+        learner._settle(train.select(order))
+        moments.append(learner._own()[1])
+    whole = tiny(tasks=1).train()
+    monkeypatch.setattr("promptpool.learners.supsup.CHUNK", 60)
+    whole._settle(train)
+    for found in moments:
+        torch.testing.assert_close(found, whole._own()[1], rtol=0.1, atol=0.02)
 
 
 def test_a_task_that_is_told_uses_its_own_mask() -> None:

@@ -26,6 +26,16 @@ from promptpool.files import write_whole
 CHUNK = 32
 
 
+@torch.no_grad()
+def plain_features(backbone: FeatureExtractor, view: View, x: Tensor) -> Tensor:
+    """f(x)[0] of raw inputs, in batches of one size (the last filled up with its own first row): [N, D]."""
+    computed = []
+    for chunk in x.split(CHUNK):
+        filler = chunk[:1].expand(CHUNK - len(chunk), *chunk.shape[1:])
+        computed.append(backbone.features(view.plain(torch.cat([chunk, filler])))[: len(chunk)])
+    return torch.cat(computed)
+
+
 class FrozenFeatures:
     """The features of every example met so far, by id."""
 
@@ -43,18 +53,8 @@ class FrozenFeatures:
         ids = batch.ids.tolist()
         missing = list({identity: row for row, identity in enumerate(ids) if identity not in self._slots}.values())
         if missing:
-            self._keep([ids[row] for row in missing], self.compute(batch.x[missing]))
+            self._keep([ids[row] for row in missing], plain_features(self.backbone, self.view, batch.x[missing]))
         return self._table[[self._slots[identity] for identity in ids]].to(batch.x.device)
-
-    @torch.no_grad()
-    def compute(self, x: Tensor) -> Tensor:
-        """The features of raw inputs, in batches of one size (the last filled up with its own first row)."""
-        computed = []
-        for chunk in x.split(CHUNK):
-            filler = chunk[:1].expand(CHUNK - len(chunk), *chunk.shape[1:])
-            inputs = self.view.plain(torch.cat([chunk, filler]))
-            computed.append(self.backbone.features(inputs)[: len(chunk)])
-        return torch.cat(computed)
 
     @cached_property
     def of(self) -> str:

@@ -34,13 +34,13 @@ class Anchor:
         return bool(self.weights)
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The sum above, with its gradient."""
+        """The sum above, with its gradient; 0 where there is no anchor yet."""
         parts = []
         for name, weight in self.weights.items():
             parameter = parameters[name]
             centre = self.centres[name].to(parameter)
             parts.append((weight.to(parameter) * (parameter[: len(weight)] - centre).square()).sum())
-        return (torch.stack(parts).sum() + self.height) / 2
+        return (torch.stack(parts).sum() + self.height) / 2 if parts else torch.zeros(())
 
     @torch.no_grad()
     def add(self, parameters: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> None:

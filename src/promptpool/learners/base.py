@@ -47,6 +47,7 @@ class Learner(nn.Module):
     remembers: ClassVar[tuple[str, ...]] = ()
     single_pass: ClassVar[bool] = False  # a second epoch would change nothing
     forgets: ClassVar[bool] = True  # a learner that starts afresh each time has no forgetting to report
+    needs_boundaries: ClassVar[str] = ""  # why a stream must tell where tasks begin and end, where it must
 
     def __init__(
         self,
@@ -116,6 +117,9 @@ class Learner(nn.Module):
 
     def objection(self, stream: Stream) -> str | None:
         """Why this learner is not defined on a stream, in one line; None where it is."""
+        if self.needs_boundaries and not stream.boundaries:
+            name = type(self).__name__
+            return f"{name} needs task boundaries, which this stream does not have: {self.needs_boundaries}"
         if self.loss_classes == "current" and not stream.boundaries:
             return (
                 "loss_classes = 'current' needs task boundaries, which this stream does not have: use 'seen' or 'all'"
@@ -131,7 +135,17 @@ class Learner(nn.Module):
     @property
     def masked(self) -> bool:
         """Whether no image is ever told from the classes of another task."""
-        return self.loss_classes == "current"
+        return self.loss_classes == "current" and not self.replays
+
+    @property
+    def replays(self) -> bool:
+        """Whether old images come again, which are told from all classes seen."""
+        return getattr(self, "memory", None) is not None
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether a loss sees classes that are still to come."""
+        return self.loss_classes == "all"
 
     def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
         """What else a record should hold; `tests` are this rank's part of the test sets."""

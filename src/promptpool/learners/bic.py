@@ -17,9 +17,10 @@ images (9:1 in the paper); `held_places` says the places, where a tenth of a sma
 
 Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
 means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Each batch of new
-images takes as many steps, with other replayed images, as make an epoch as long as one over the union. Eq. 5 is
-descended on all rows at once and at one rate. The released code lowers the rate and adds 0.05 beta^2, which the paper
-does not have and this does not either; that code corrects the newest classes alone and leaves others to distillation.
+images takes as many steps, with other replayed images, as make an epoch as long as one over the union (a whole number,
+so nearly). Eq. 5 is descended on all rows at once and at one rate. The released code lowers the rate and adds 0.05
+beta^2, which the paper does not have and this does not either; that code corrects the newest classes alone and leaves
+others to distillation.
 Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
 """
 
@@ -34,11 +35,11 @@ from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import above_zero
+from promptpool.checks import above_zero, below_one, share
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.replay import replayed
+from promptpool.learners.replay import not_current, replayed
 from promptpool.learners.snapshot import Snapshot, taught
 from promptpool.losses import distillation
 from promptpool.memory import CHUNK, Memory, join, pick, turns
@@ -51,7 +52,8 @@ class BiC(Learner):
     `capacity` counts all images kept, those held out included. The `bias_` values are of stage 2.
     """
 
-    remembers = ("memory", "held", "teacher", "old", "replayed")
+    remembers = ("memory", "held", "teacher", "old", "memory_share")
+    needs_boundaries = "it corrects the newest task's scores"
     scale: Tensor  # [C]
     shift: Tensor  # [C]
 
@@ -82,10 +84,8 @@ class BiC(Learner):
             seed=seed,
             frozen=frozen,
         )
-        if loss_classes == "current":
-            raise ValueError("loss_classes = 'current': must be 'seen' or 'all', replayed images are of other classes")
-        if not 0 < held_out < 1:
-            raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
+        not_current(loss_classes)
+        share(held_out=held_out)
         places = round(held_out * capacity) if held_places is None else held_places
         if not 0 < places < capacity:
             held = f"held_out = {held_out}" if held_places is None else f"held_places = {held_places}"
@@ -93,8 +93,7 @@ class BiC(Learner):
         above_zero(temperature=temperature, bias_rate=bias_rate)
         if bias_epochs < 0:
             raise ValueError(f"bias_epochs = {bias_epochs}: must be 0 (no correction) or more")
-        if not 0 <= bias_momentum < 1:
-            raise ValueError(f"bias_momentum = {bias_momentum}: must be 0 or more and below 1")
+        below_one(bias_momentum=bias_momentum)
         self.capacity, self.held_out, self.held_places, self.temperature = capacity, held_out, held_places, temperature
         self.bias_epochs, self.bias_rate, self.bias_momentum = bias_epochs, bias_rate, bias_momentum
         self.register_buffer("scale", torch.ones(0))
@@ -103,7 +102,7 @@ class BiC(Learner):
         self.held = Memory(places, generator=self.generator, policy="balanced")
         self.teacher = Snapshot(self, "backbone", "head")
         self.old: tuple[int, ...] = ()  # the classes that the teacher knows
-        self.replayed = 0.0  # the memory's share of the images of stage 1
+        self.memory_share = 0.0  # of the images of stage 1
         self._splits: WeakKeyDictionary[Experience, tuple[Examples, Examples]] = WeakKeyDictionary()
 
     def loss(self, batch: Batch) -> Tensor:
@@ -118,10 +117,10 @@ class BiC(Learner):
         weight = len(self.old) / (len(self.old) + len(self.current))
         each: Tensor = weight * kept + (1 - weight) * right
         new, again = each[: len(batch.y)].mean(), each[len(batch.y) :].mean()
-        return (1 - self.replayed) * new + self.replayed * again
+        return (1 - self.memory_share) * new + self.memory_share * again
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
-        for _ in range(round(1 / (1 - self.replayed))):  # |X^n| + |X^m| steps for each |X^m|
+        for _ in range(round(1 / (1 - self.memory_share))):  # |X^n| + |X^m| steps for each |X^m|
             loss = descend(self.loss(batch))
         return loss
 
@@ -156,7 +155,7 @@ class BiC(Learner):
         return self.split(experience)[0]
 
     def before(self, experience: Experience) -> None:
-        self.replayed = len(self.memory) / (len(self.memory) + len(self.lesson(experience)))
+        self.memory_share = len(self.memory) / (len(self.memory) + len(self.lesson(experience)))
 
     def after(self, experience: Experience) -> None:
         trained, held = self.split(experience)
@@ -182,13 +181,11 @@ class BiC(Learner):
         self.shift = torch.where(newest, alpha.detach() * self.shift + beta.detach(), self.shift)
 
     def objection(self, stream: Stream) -> str | None:
-        if not stream.boundaries:
-            return "bic needs task boundaries, which this stream does not have: it corrects the newest task's scores"
-        if self.held.capacity < len(stream.class_names):
-            places = f"held_out = {self.held_out}" if self.held_places is None else f"held_places = {self.held_places}"
+        classes, held = len(stream.class_names), self.held.capacity
+        if min(held, self.memory.capacity) < classes:
             return (
-                f"{places}: must leave a place per class, {len(stream.class_names)}, of "
-                f"capacity = {self.capacity}, not {self.held.capacity}"
+                f"capacity = {self.capacity}: must have a place per class, {classes}, on both sides of held_out and "
+                f"held_places, which hold out {held}"
             )
         return super().objection(stream)
 

@@ -13,11 +13,14 @@ is fitted to the frozen features of the memory and the task's own images, with c
 Deviations: a batch is joined by as many images of the memory as it has; the paper shuffles task and memory together.
 Views are crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed
 once. The learning rate is constant within a task. Where a class comes again in another domain, all its images are
-positives of each other; the paper takes it for another class there.
+positives of each other; the paper takes it for another class there. The head's loss is over the classes seen, in the
+authors' code over all there will be. That code also multiplies L_asym by t / 0.07, so that its lambda is worth
+0.07 / t = 0.14 of the one here.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +30,7 @@ from torch import Tensor, nn
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.features import plain_features
 from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
@@ -37,10 +40,9 @@ from promptpool.learners.head import Head
 from promptpool.learners.replay import rehearsed, too_small
 from promptpool.learners.snapshot import Snapshot
 from promptpool.losses import asymmetric_contrast, relation_distillation
-from promptpool.memory import Memory, pick
+from promptpool.memory import CHUNK, Memory, join, pick
 from promptpool.optim import Descent
 
-CHUNK = 256  # images whose features are computed at once
 DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning rate is a fifth of what it was
 
 
@@ -51,6 +53,7 @@ class Co2L(Learner):
     """
 
     remembers = ("memory", "past")
+    needs_boundaries = "its past model is that of the end of the task before"
 
     def __init__(
         self,
@@ -121,12 +124,12 @@ class Co2L(Learner):
             self.past.take()
 
     def after(self, experience: Experience) -> None:
-        rows = [self._featured(self.memory.rows)] if len(self.memory) else []
-        for batch in experience.train.batches(CHUNK):
-            rows.append(self._featured(batch))
-            self.memory.add(pick(batch, distributed.share(len(batch.y))))
-        x, y, ids = (torch.cat(column) for column in zip(*(part[:3] for part in rows), strict=True))
-        self.fit_head(Batch(x, y, ids))
+        train = self.lesson(experience)
+        rows = [self._featured(batch) for batch in train.batches(CHUNK)]
+        if len(self.memory):
+            rows.insert(0, self._featured(self.memory.rows))
+        self.memory.add_all(train)
+        self.fit_head(reduce(join, rows))
 
     def fit_head(self, rows: Batch) -> None:
         """A new head for these features, [n, D], with every class drawn equally often."""
@@ -147,13 +150,14 @@ class Co2L(Learner):
                 )
 
     def objection(self, stream: Stream) -> str | None:
-        if not stream.boundaries:
-            return "co2l needs task boundaries, which this stream does not have"
         return too_small(self.capacity, stream) or super().objection(stream)
 
     def _featured(self, rows: Batch) -> Batch:
-        """Rows with their plain features in place of images; copies, for the memory's own rows change."""
-        features = FrozenFeatures(self.backbone, self.view).compute(rows.x.to(self.device))
+        """Rows with their features in the plain view in place of images; copies, for the memory's own rows change."""
+        mode = self.training
+        self.eval()
+        features = plain_features(self.backbone, self.view, rows.x.to(self.device))
+        self.train(mode)
         return Batch(features.cpu(), rows.y.clone(), rows.ids.clone())
 
 

@@ -12,7 +12,7 @@ logits are kept and compared over all of them. Otherwise they are kept for the c
 on these alone.
 
 Deviations: Eq. 6 has the squared norm, a sum over classes; the authors' code, to which the published alphas belong, and
-this one take the mean. Rows are drawn from the memory without one coming again before each had its turn.
+this one take the mean. Within one draw from the memory no row comes twice before each came once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class DER(Learner):
     """
 
     remembers = ("memory",)
-    masked = False  # what is replayed is told from all classes seen
 
     def __init__(
         self,

@@ -14,9 +14,11 @@ the slow net stays as it is and learns from neither.
 
 Deviations: two views differ by crop and flip alone (the released code also changes colours and blurs). The slow net
 sees the present batch and as many replayed images (there: the batch in the first task, 32 replayed ones after).
-New and replayed images go through the model together, so that batch normalisation sees both. The divergence is the
-sum over classes that the paper writes; the code's mean over 5 classes is why its factor 10 is 2 here. Maps are
-pooled to exactly the slow map's size, whatever the stem.
+New and replayed images go through the model together, so that batch normalisation sees both, and images are replayed
+from the second batch on (there: from the second task). The divergence is the sum over classes that the paper writes;
+a mean over 5 classes in the code for given tasks is why its factor 10 is 2 here (that for streams without tasks would
+make it 1.2, and pulls images that have no soft label yet towards equal scores). Maps are pooled to exactly the slow
+map's size, whatever the stem.
 """
 
 from __future__ import annotations
@@ -35,12 +37,10 @@ from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.replay import replay_classes, replayed
+from promptpool.learners.replay import rehearsed, replay_classes
 from promptpool.losses import barlow_twins
-from promptpool.memory import Memory, join, pick
+from promptpool.memory import CHUNK, Memory, pick
 from promptpool.optim import Descent
-
-CHUNK = 128  # images whose soft labels are computed at once
 
 
 class DualNet(Learner):
@@ -123,14 +123,13 @@ class DualNet(Learner):
         return self.fast(x, self.backbone.maps(x)).mean(dim=(2, 3))  # type: ignore[no-any-return]
 
     def loss(self, batch: Batch) -> Tensor:
-        x, new = self.inputs(batch), len(batch.y)
-        if not len(self.memory):
-            return F.cross_entropy(self.visible(self.head(self.adapted(x))), batch.y)
-        old = replayed(batch, self.memory)
-        logits = self.head(self.adapted(torch.cat([x, self.inputs(old)])))
-        again = self.visible(logits[new:], replay_classes(self.loss_classes))
-        loss = F.cross_entropy(self.visible(logits[:new]), batch.y) + F.cross_entropy(again, old.y)
-        return loss + self.distil * self.divergence(again, old)
+        parts = tuple(rehearsed(batch, self.memory))
+        logits, new = self.head(self.features(*parts)), len(batch.y)
+        loss = F.cross_entropy(self.visible(logits[:new]), batch.y)
+        for old in parts[1:]:
+            again = self.visible(logits[new:], replay_classes(self.loss_classes))
+            loss = loss + F.cross_entropy(again, old.y) + self.distil * self.divergence(again, old)
+        return loss
 
     def divergence(self, logits: Tensor, old: Batch) -> Tensor:
         """KL(soft label, softmax(logits / temperature)), mean over replayed images; 0 for those without a label."""
@@ -167,12 +166,8 @@ class DualNet(Learner):
                 value.copy_(torch.lerp(was, value, self.lookahead))
 
     def slow_loss(self, batch: Batch) -> Tensor:
-        images = batch._replace(extra={})
-        if len(self.memory):
-            images = join(images, replayed(batch, self.memory))
-        first, second = (
-            self.projection(self.backbone.features(self.slow_view(images.x, self.generator))) for _ in range(2)
-        )
+        x = torch.cat([part.x for part in rehearsed(batch, self.memory)])
+        first, second = (self.projection(self.backbone.features(self.slow_view(x, self.generator))) for _ in range(2))
         return barlow_twins(first, second, redundancy=self.redundancy)
 
     @torch.no_grad()
@@ -187,10 +182,6 @@ class DualNet(Learner):
         ids, soft = torch.cat([self.soft_ids[stays], fresh.ids]), torch.cat([self.soft[stays], labels])
         order = ids.argsort()
         self.soft_ids, self.soft = ids[order], soft[order]
-
-    @property
-    def masked(self) -> bool:
-        return False  # what is replayed is told from all classes seen
 
 
 class Fast(nn.Module):

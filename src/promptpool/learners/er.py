@@ -8,8 +8,8 @@ With batch normalisation both halves go through the network as one batch, as the
 
 Deviations: the paper tells the task at test and gives each task a head of its own; here one head is trained over
 every class (`loss_classes="all"`), as in the class-incremental comparisons. The paper makes one pass over each task;
-with several epochs an example is offered to the memory in the first alone. Rows are drawn from the memory without
-one coming again before each had its turn.
+with several epochs an example is offered to the memory in the first alone. Within one draw from the memory no row
+comes twice before each came once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class ER(Learner):
     """
 
     remembers = ("memory",)
-    masked = False  # what is replayed is told from all classes seen
 
     def __init__(
         self,

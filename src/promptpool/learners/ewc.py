@@ -20,7 +20,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.data.stream import Batch, Experience, Stream
+from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
@@ -35,6 +35,7 @@ class EWC(Learner):
     """
 
     remembers = ("anchor",)
+    needs_boundaries = "it takes the Fisher information when a task ends; use ewc-online"
 
     def __init__(
         self,
@@ -66,8 +67,7 @@ class EWC(Learner):
         self.anchor = Anchor()
 
     def loss(self, batch: Batch) -> Tensor:
-        loss = super().loss(batch)
-        return loss + self.strength * self.anchor(trained(self)) if self.anchor else loss
+        return super().loss(batch) + self.strength * self.anchor(trained(self))
 
     def after(self, experience: Experience) -> None:
         examples = self.lesson(experience)
@@ -83,8 +83,3 @@ class EWC(Learner):
             draws=None if draws is None else draws[mine],
         )
         self.anchor.add(trained(self), information)
-
-    def objection(self, stream: Stream) -> str | None:
-        if not stream.boundaries:
-            return "ewc needs task boundaries, which this stream does not have: use ewc-online"
-        return super().objection(stream)

@@ -82,8 +82,7 @@ class OnlineEWC(Learner):
         self.bounded = False  # whether the stream tells where experiences begin and end
 
     def loss(self, batch: Batch) -> Tensor:
-        loss = super().loss(batch)
-        return loss + self.strength * self.anchor(trained(self)) if self.anchor else loss
+        return super().loss(batch) + self.strength * self.anchor(trained(self))
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         self.observe(batch)

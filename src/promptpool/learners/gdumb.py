@@ -27,14 +27,14 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import above_zero, at_least, zero_or_more
+from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, zero_or_more
 from promptpool.data.cutmix import cutmix
 from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
-from promptpool.learners.replay import too_small
+from promptpool.learners.replay import not_current, too_small
 from promptpool.memory import Memory
 from promptpool.optim import Descent
 
@@ -49,7 +49,6 @@ class GDumb(Learner):
     remembers = ("memory", "shown")
     single_pass = True
     forgets = False
-    masked = False
 
     def __init__(
         self,
@@ -80,19 +79,16 @@ class GDumb(Learner):
             seed=seed,
             frozen=frozen,
         )
-        if loss_classes == "current":
-            raise ValueError("loss_classes = 'current': must be 'seen' or 'all': a memory has no task")
+        not_current(loss_classes)
         at_least(1, epochs=epochs, batch_size=batch_size)
         above_zero(highest_rate=highest_rate)
         zero_or_more(weight_decay=weight_decay)
-        for name, value, possible, needed in (
-            ("lowest_rate", lowest_rate, 0 <= lowest_rate <= highest_rate, "lie between 0 and highest_rate"),
-            ("momentum", momentum, 0 <= momentum < 1, "be 0 or more and below 1"),
-            ("clip", clip, clip is None or clip > 0, "be above 0, or None not to clip"),
-            ("cutmix", cutmix, 0 <= cutmix <= 1, "lie between 0 and 1"),
-        ):
-            if not possible:
-                raise ValueError(f"{name} = {value}: must {needed}")
+        below_one(momentum=momentum)
+        above_zero_or_none(clip=clip)
+        if not 0 <= lowest_rate <= highest_rate:
+            raise ValueError(f"lowest_rate = {lowest_rate}: must lie between 0 and highest_rate")
+        if not 0 <= cutmix <= 1:
+            raise ValueError(f"cutmix = {cutmix}: must lie between 0 and 1")
         self.capacity, self.epochs, self.batch_size = capacity, epochs, batch_size
         self.highest_rate, self.lowest_rate = highest_rate, lowest_rate
         self.momentum, self.weight_decay, self.clip, self.cutmix = momentum, weight_decay, clip, cutmix

@@ -161,8 +161,8 @@ class L2P(Learner):
         return (too_small(self.capacity, stream) if self.capacity else None) or super().objection(stream)
 
     @property
-    def masked(self) -> bool:
-        return super().masked and self.memory is None  # what is replayed is told from all classes seen
+    def sees_all(self) -> bool:
+        return super().sees_all or (self.replays and self.replay_classes == "all")
 
     @torch.no_grad()
     def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:

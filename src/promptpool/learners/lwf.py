@@ -22,7 +22,7 @@ from torch import Tensor
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, zero_or_more
-from promptpool.data.stream import Batch, Experience, Stream
+from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.snapshot import Snapshot, taught
@@ -36,6 +36,7 @@ class LwF(Learner):
     """
 
     remembers = ("teacher", "old")
+    needs_boundaries = "its teacher is the model before a task"
 
     def __init__(
         self,
@@ -77,8 +78,3 @@ class LwF(Learner):
         del experience
         self.teacher.take()
         self.old = self.seen
-
-    def objection(self, stream: Stream) -> str | None:
-        if not stream.boundaries:
-            return "lwf needs task boundaries, which this stream does not have: its teacher is the model before a task"
-        return super().objection(stream)

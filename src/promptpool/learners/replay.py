@@ -45,6 +45,12 @@ def joint_cross_entropy(learner: Learner, logits: Tensor, parts: Sequence[Batch]
     return F.cross_entropy(seen, torch.cat([part.y for part in parts]))
 
 
+def not_current(loss_classes: str) -> None:
+    """Refuse the classes of the present task where new and replayed images share one loss."""
+    if loss_classes == "current":
+        raise ValueError("loss_classes = 'current': must be 'seen' or 'all', replayed images are of other classes")
+
+
 def too_small(capacity: int, stream: Stream) -> str | None:
     """Why a memory that balances classes cannot serve a stream, in one line; None where it can."""
     if capacity < len(stream.class_names):

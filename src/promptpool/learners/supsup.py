@@ -34,7 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import at_least, one_of
+from promptpool.checks import at_least, one_of, share
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -51,6 +51,8 @@ class SupSup(Learner):
     """A mask per task over weights that are never trained; the task is inferred from the entropy."""
 
     remembers = ("tasks", "masks", "moments")
+    needs_boundaries = "it finds a mask for each task"
+    masked = False  # output neurons beyond a task's classes learn to stay low, so that one class will do
 
     def __init__(
         self,
@@ -65,8 +67,7 @@ class SupSup(Learner):
         frozen: FrozenFeatures | None = None,
     ) -> None:
         super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
-        if not 0 < density < 1:
-            raise ValueError(f"density = {density}: must lie between 0 and 1")
+        share(density=density)
         at_least(2, outputs=outputs)
         one_of(WEIGHTS, weights=weights)
         one_of(INFERENCES, inference=inference)
@@ -122,7 +123,10 @@ class SupSup(Learner):
 
     @torch.no_grad()
     def _settle(self, train: Examples) -> None:
-        """Make the statistics the mean over the task's images, since those noted in training are of earlier masks."""
+        """Make the statistics those of the task's images: the ones noted in training are of earlier masks.
+
+        They are means over batches of nearly equal size in which the classes are mixed.
+        """
         norms = [norm for norm in self.backbone.modules() if isinstance(norm, nn.BatchNorm2d)]
         if not norms or len(train) == 1:
             return
@@ -131,9 +135,9 @@ class SupSup(Learner):
         for norm, (_, own) in zip(norms, self._norms(), strict=True):
             norm.momentum = None  # a plain mean over batches
             own.reset_running_stats()
-        for batch in train.batches(CHUNK):
-            if len(batch.y) > 1:
-                self._noted(self.inputs(batch.to(self.device)))
+        order = torch.randperm(len(train), generator=self.generator)
+        for index in order.tensor_split(-(-len(order) // CHUNK)):
+            self._noted(self.inputs(train.batch(index).to(self.device)))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
         self.train(mode)
@@ -241,9 +245,7 @@ class SupSup(Learner):
         return scores
 
     def objection(self, stream: Stream) -> str | None:
-        if not stream.boundaries:
-            return "SupSup finds a mask for each task and needs task boundaries, which this stream does not have"
         sizes = [len(experience.classes) for experience in stream.experiences]
         if max(sizes) > self.outputs:
             return f"outputs = {self.outputs}: must be at least the classes of a task, {max(sizes)}"
-        return None
+        return super().objection(stream)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 
 from promptpool.experiments.build import Built, Stock, build
@@ -64,14 +64,14 @@ class Wanted:
 
     def finished(self, item: Item) -> list[Run]:
         """The runs of a cell that are at their end, one for each seed; of more seeds than are wanted, if there are."""
-        found = []
-        for seed in count():
-            folder = self.folder(item, seed)
-            if is_run(folder) and is_finished(folder, seeded(item.config, seed)):
-                found.append(read_run(folder))
-            elif seed >= self.seeds:
-                return found
-        raise AssertionError("there is no last seed")
+        wanted = [self._finished(item, seed) for seed in range(self.seeds)]
+        more = takewhile(bool, (self._finished(item, seed) for seed in count(self.seeds)))
+        return [run for run in (*wanted, *more) if run is not None]
+
+    def _finished(self, item: Item, seed: int) -> Run | None:
+        folder = self.folder(item, seed)
+        whole = is_run(folder) and is_finished(folder, seeded(item.config, seed))
+        return read_run(folder) if whole else None
 
     def _changed(self, config: Config) -> Config:
         config = copy.deepcopy(config)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.checks import above_zero, one_of, zero_or_more
+from promptpool.checks import above_zero, above_zero_or_none, below_one, one_of, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream, held
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
@@ -51,12 +51,10 @@ class Plan:
         above_zero(learning_rate=self.learning_rate)
         zero_or_more(weight_decay=self.weight_decay)
         one_of(OPTIMISERS, optimiser=self.optimiser)
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum = {self.momentum}: must lie between 0 and 1")
+        below_one(momentum=self.momentum)
         if self.momentum and self.optimiser == "adam":
             raise ValueError(f"momentum = {self.momentum}: is of sgd, adam has its own")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip = {self.clip}: must be above 0, or None not to clip")
+        above_zero_or_none(clip=self.clip)
 
 
 class Step(NamedTuple):
@@ -82,7 +80,7 @@ class Session:
         self.loss_sum, self.loss_count = 0.0, 0
         self.descend: Descent | None = None
         self.records: list[Record] = []
-        if learner.loss_classes == "all" or not stream.boundaries:
+        if learner.sees_all or not stream.boundaries:
             learner.grow(len(stream.class_names))
 
     @property
