@@ -39,3 +39,8 @@ def test_the_quickstart_shows_who_forgets() -> None:
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
     averages = {line.split()[0]: float(line.split()[-2]) for line in lines[1:]}
     assert averages["l2p"] > averages["ft-seq"] + 30
+
+
+def test_the_package_runs_as_a_module() -> None:
+    said = subprocess.run([sys.executable, "-m", "promptpool", "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: promptpool" in said.stdout

@@ -311,3 +311,10 @@ def test_an_extra_can_be_widened() -> None:
     again = Memory(5, generator=generator())
     again.load_state_dict(memory.state_dict())
     assert torch.equal(kept(again).extra["logits"], kept(memory).extra["logits"])
+
+
+def test_room_is_made_for_what_comes_and_not_for_all_that_may() -> None:
+    memory = filled(10**15, [0] * 20, step=6)
+    assert len(memory) == 20
+    assert memory._rows is not None
+    assert len(memory._rows.y) < 40

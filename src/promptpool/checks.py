@@ -34,7 +34,7 @@ def share(**values: float) -> None:
     """A part of a whole, neither none nor all of it."""
     for name, value in values.items():
         if not 0 < value < 1:
-            raise ValueError(f"{name} = {value}: must lie between 0 and 1")
+            raise ValueError(f"{name} = {value}: must be above 0 and below 1")
 
 
 def above_zero_or_none(**values: float | None) -> None:

@@ -207,7 +207,7 @@ def describe(config: Config) -> None:
     with reading(Console()):
         built = build(config)
     cost = estimate(built)
-    stream = built.stream
+    stream, later = built.stream, built.learner.at_the_end
     sizes = ", ".join(str(len(experience.train)) for experience in stream.experiences)
     rows = {
         "stream": f"experiences: {len(stream.experiences)}, classes: {len(stream.class_names)}",
@@ -218,7 +218,7 @@ def describe(config: Config) -> None:
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
-        "estimated time": f"{cost.seconds:.0f} s",
+        "estimated time": f"{cost.seconds:.0f} s" + (f", and more where {later} after each task" if later else ""),
         "memory": f"{cost.memory / 2**20:.0f} MiB",
     }
     Console().print(_table("this run would be", rows))

@@ -31,7 +31,7 @@ class Memory:
         one_of(POLICIES, policy=policy)
         self.capacity, self.policy, self.generator = capacity, policy, generator
         self.lots = torch.empty(0, dtype=torch.float64)
-        self._rows: Batch | None = None  # room for `capacity` rows, of which the first len(self) are filled
+        self._rows: Batch | None = None  # room for rows, of which the first len(self) are filled
 
     def __len__(self) -> int:
         return len(self.lots)
@@ -52,7 +52,7 @@ class Memory:
             extra={name: distributed.gather(value).cpu() for name, value in batch.extra.items()},
         )
         if self._rows is None:
-            self._rows = _room(offered, self.capacity)
+            self._rows = pick(offered, slice(0, 0))
         _check_fit(self._rows, offered)
         lots, held = torch.rand(len(offered.y), generator=self.generator, dtype=torch.float64), len(self)
         labels = torch.cat([self._rows.y[:held], offered.y])
@@ -60,6 +60,8 @@ class Memory:
             kept = greedy(labels, lots, self.capacity)
         else:
             kept = self._lowest(torch.cat([self.lots, lots]), labels)
+        if len(kept) > len(self._rows.y):
+            self._rows = _widened(self._rows, min(max(len(kept), 2 * held), self.capacity))
         stays = torch.zeros(held, dtype=torch.bool)
         stays[kept[kept < held]] = True
         new = kept[kept >= held] - held
@@ -108,9 +110,7 @@ class Memory:
         rows = Batch(**state["rows"])
         if not len(rows.x) == len(rows.y) == len(rows.ids) == len(self) <= self.capacity:
             raise ValueError(f"a memory of {self.capacity} cannot hold these {len(rows.x)} rows")
-        self._rows = _room(rows, self.capacity)
-        for room, column in zip(_columns(self._rows), _columns(rows), strict=True):
-            room[: len(self)] = column
+        self._rows = rows
 
 
 def greedy(y: Tensor, lots: Tensor, capacity: int) -> Tensor:
@@ -168,11 +168,14 @@ def _columns(batch: Batch) -> list[Tensor]:
     return [batch.x, batch.y, batch.ids, *(batch.extra[name] for name in sorted(batch.extra))]
 
 
-def _room(like: Batch, capacity: int) -> Batch:
-    """Space for `capacity` rows of this kind."""
-    extra = {name: value.new_empty(capacity, *value.shape[1:]) for name, value in like.extra.items()}
-    x, y, ids = (column.new_empty(capacity, *column.shape[1:]) for column in like[:3])
-    return Batch(x, y, ids, fresh=False, extra=extra)
+def _widened(rows: Batch, count: int) -> Batch:
+    """The rows with space for `count` in all."""
+
+    def wider(column: Tensor) -> Tensor:
+        return torch.cat([column, column.new_empty(count - len(column), *column.shape[1:])])
+
+    x, y, ids = map(wider, rows[:3])
+    return Batch(x, y, ids, fresh=False, extra={name: wider(value) for name, value in rows.extra.items()})
 
 
 def _check_fit(room: Batch, offered: Batch) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from promptpool.backbones.resnet import ResNet18
 from promptpool.cli import app
 from promptpool.experiments.build import Stock, build
-from promptpool.experiments.config import complete, load_config, presets, to_toml
+from promptpool.experiments.config import ConfigError, complete, load_config, presets, to_toml
 from promptpool.learners.l2p import L2P
 from small_runs import preset as preset_fixture
 
@@ -49,7 +49,7 @@ MISTAKES = [
     ("scenario.tasks=51", ["scenario.tasks = 51", "number of classes, 50"]),
     ("scenario.tasks=0", ["scenario.tasks = 0", "between 1 and"]),
     ("scenario.name=task-incremental", ["scenario.name", "class-incremental"]),
-    ("scenario.name=domain-incremental", ["scenario.tasks", "no such key"]),
+    ("scenario.name=domain-incremental", ["scenario.name", "does not fit"]),
     ("scenario.class_order=[0, 1]", ["scenario.class_order", "each of the classes"]),
     ("scenario.joint=yes", ["scenario.joint = 'yes'", "true or false"]),
     ("view.size=33", ["image_size = 32", "33"]),
@@ -211,3 +211,23 @@ def test_a_mistake_in_a_network_with_fresh_weights(typed: str, said: list[str], 
 
 def test_networks_with_fresh_weights_are_listed() -> None:
     assert "resnet18" in CliRunner().invoke(app, ["list"]).stdout
+
+
+def test_another_name_leaves_the_old_ones_values_behind() -> None:
+    config = load_config("glyphs100-l2p", ["learner.name=der++", "learner.alpha=2"])
+    assert config["learner"]["alpha"] == 2
+    assert "prompt_length" not in config["learner"]
+    smooth = load_config("glyphs100-er", ["scenario.name=gaussian-schedule", "plan.epochs=1"])
+    assert smooth["learner"]["capacity"] == 1000, "what both know stays"
+    assert "tasks" not in smooth["scenario"]
+    assert "width" not in load_config("glyphs100-supsup", ["backbone.name=vit-glyphs"])["backbone"]
+    with pytest.raises(ConfigError, match=r"learner\.prompt_length: no such key"):
+        load_config("glyphs100-l2p", ["learner.name=er", "learner.prompt_length=2"])
+    with pytest.raises(ConfigError, match=r"learner\.name = 'ear'"):
+        load_config("glyphs100-l2p", ["learner.name=ear"])
+
+
+@pytest.mark.parametrize("typed", ["glyphs100-derpp", "glyphs100-der"])
+def test_a_method_with_pluses_is_found_by_what_one_types(typed: str) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'glyphs100-der\+\+'"):
+        load_config(typed)

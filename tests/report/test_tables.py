@@ -3,12 +3,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from promptpool.report.rows import compare
+from promptpool.report.rows import compare, loss_classes
 from promptpool.report.tables import cells, comma_separated, header, lines, markdown, terminal_tables
 from promptpool.training.folder import Run
 from report_runs import TASKS, made_run, toy_run
@@ -136,3 +137,23 @@ def test_a_narrow_terminal_breaks_no_word_and_drops_no_column(tmp_path: Path) ->
     text = printed([*runs, *pooled], width=80)
     for word in ("ft-seq-frozen", "(pool_size=10)", "forgetting", "learning", "accuracy", "seconds", "seeds", "0, 1,"):
         assert word in text
+
+
+def test_accuracy_with_the_task_given_has_a_column_where_it_was_measured(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    told = replace(run.records[-1], correct_given_task=(100, 90, 80))
+    (tmp_path / "told").mkdir()
+    runs = [run, replace(run, path=tmp_path / "told", records=(*run.records[:-1], told))]
+    assert "with the task given" not in printed([run])
+    assert "90.0" in printed(runs[1:])
+    assert comma_separated(runs).splitlines()[2].count("0.9,") == 1
+
+
+def test_classes_in_the_loss_are_those_that_the_record_says(tmp_path: Path) -> None:
+    facts = [{"loss_classes": "current"}] * 3
+    supsup = made_run(tmp_path / "supsup", loss_classes=None, facts=facts)
+    assert loss_classes(supsup) == "current"
+    replayed = {"replay_classes": "seen", "capacity": 5}
+    assert (
+        loss_classes(made_run(tmp_path / "l2p", loss_classes="current", learner=replayed)) == "current; replayed: seen"
+    )

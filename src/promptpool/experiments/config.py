@@ -68,8 +68,8 @@ def read_config(name_or_path: str) -> Config:
     """A preset or a file as it is written."""
     path = presets().get(name_or_path, Path(name_or_path))
     if not path.is_file():
-        close = difflib.get_close_matches(name_or_path, presets(), n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        close = _closest(name_or_path, presets())
+        hint = f"did you mean {close!r}? " if close else ""
         raise ConfigError(f"preset = {name_or_path!r}: no such preset or file; {hint}promptpool list shows all")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -78,11 +78,27 @@ def read_config(name_or_path: str) -> Config:
 
 
 def overridden(config: Config, overrides: Sequence[str]) -> Config:
-    """The configuration with values set by `key=value`."""
-    config = copy.deepcopy(config)
+    """The configuration with values set by `key=value`.
+
+    Where another name is set, of a learner or whatever else has one, values that it does not know go with the old name.
+    """
+    changed = copy.deepcopy(config)
     for override in overrides:
-        _override(config, override)
-    return config
+        _override(changed, override)
+    typed = {override.partition("=")[0] for override in overrides}
+    for table, values in changed.items():
+        known = _keys(table, values) if f"{table}.name" in typed else None
+        if known and values["name"] != config.get(table, {}).get("name"):
+            changed[table] = {key: value for key, value in values.items() if key in known or f"{table}.{key}" in typed}
+    return changed
+
+
+def _keys(table: str, values: Any) -> set[str]:
+    """The keys of a table by its name; none where there is no such name."""
+    name = str(values["name"])
+    named: dict[str, dict[str, Callable[..., Any]]] = {"dataset": DATASETS, "scenario": SCENARIOS, "learner": LEARNERS}
+    target = UNTRAINED.get(name, load_backbone) if table == "backbone" else named.get(table, {}).get(name)
+    return {"name", *keywords(target), *EXTRA.get(table, {})} if target else set()
 
 
 def complete(config: Config) -> Config:
@@ -166,8 +182,17 @@ def defaults(target: Callable[..., Any]) -> Config:
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a name that is not known."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"must be one of {', '.join(known)}"
+    close = _closest(name, known)
+    return f"did you mean {close!r}?" if close else f"must be one of {', '.join(known)}"
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    """The name that may have been meant: one that begins like it, or the most similar; "++" may be typed as "pp"."""
+    plain = {other.replace("++", "pp"): other for other in known}
+    name = name.replace("++", "pp")
+    longer = [other for other in plain if name and other.startswith(name)]
+    close = longer or difflib.get_close_matches(name, plain, n=1, cutoff=0.5)
+    return plain[close[0]] if close else None
 
 
 def _known(values: Config, allowed: Iterable[str], table: str) -> None:

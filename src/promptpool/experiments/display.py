@@ -118,7 +118,9 @@ def table(records: dict[str, list[Record]], experiences: int, joint: Sequence[st
 def line(name: str, record: Record, experiences: int) -> str:
     """One record in one line, for output that is not a terminal."""
     loss = "" if record.loss is None else f", loss {record.loss:.3f}"
-    return f"{name}: task {record.experience + 1} of {experiences}, accuracy {100 * mean_accuracy(record):.1f} %{loss}"
+    part = "task" if len(record.total) > 1 else "experience"  # one test set for all of them: domains, or no tasks
+    place = f"{part} {record.experience + 1} of {experiences}"
+    return f"{name}: {place}, accuracy {100 * mean_accuracy(record):.1f} %{loss}"
 
 
 def mean_accuracy(record: Record) -> float:

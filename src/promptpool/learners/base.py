@@ -47,6 +47,7 @@ class Learner(nn.Module):
     remembers: ClassVar[tuple[str, ...]] = ()
     single_pass: ClassVar[bool] = False  # a second epoch would change nothing
     forgets: ClassVar[bool] = True  # a learner that starts afresh each time has no forgetting to report
+    at_the_end: ClassVar[str] = ""  # what takes time once an experience is over
     needs_boundaries: ClassVar[str] = ""  # why a stream must tell where tasks begin and end, where it must
 
     def __init__(

@@ -53,6 +53,7 @@ class BiC(Learner):
     """
 
     remembers = ("memory", "held", "teacher", "old", "memory_share")
+    at_the_end = "scores are corrected"
     needs_boundaries = "it corrects the newest task's scores"
     scale: Tensor  # [C]
     shift: Tensor  # [C]
@@ -89,7 +90,7 @@ class BiC(Learner):
         places = round(held_out * capacity) if held_places is None else held_places
         if not 0 < places < capacity:
             held = f"held_out = {held_out}" if held_places is None else f"held_places = {held_places}"
-            raise ValueError(f"capacity = {capacity}: must have places on both sides of {held}")
+            raise ValueError(f"capacity = {capacity}: must have places for held-out images and for others; {held}")
         above_zero(temperature=temperature, bias_rate=bias_rate)
         if bias_epochs < 0:
             raise ValueError(f"bias_epochs = {bias_epochs}: must be 0 (no correction) or more")
@@ -181,11 +182,11 @@ class BiC(Learner):
         self.shift = torch.where(newest, alpha.detach() * self.shift + beta.detach(), self.shift)
 
     def objection(self, stream: Stream) -> str | None:
-        classes, held = len(stream.class_names), self.held.capacity
-        if min(held, self.memory.capacity) < classes:
+        classes, held, again = len(stream.class_names), self.held.capacity, self.memory.capacity
+        if min(held, again) < classes:
             return (
-                f"capacity = {self.capacity}: must have a place per class, {classes}, on both sides of held_out and "
-                f"held_places, which hold out {held}"
+                f"capacity = {self.capacity}: gives {held} places to images held out and {again} to others, and each "
+                f"must have one per class, {classes}: set held_places = {classes} and capacity to {2 * classes} or more"
             )
         return super().objection(stream)
 

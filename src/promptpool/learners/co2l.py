@@ -53,6 +53,7 @@ class Co2L(Learner):
     """
 
     remembers = ("memory", "past")
+    at_the_end = "a head is fitted"
     needs_boundaries = "its past model is that of the end of the task before"
 
     def __init__(

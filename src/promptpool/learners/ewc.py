@@ -35,6 +35,7 @@ class EWC(Learner):
     """
 
     remembers = ("anchor",)
+    at_the_end = "the Fisher information is taken"
     needs_boundaries = "it takes the Fisher information when a task ends; use ewc-online"
 
     def __init__(

@@ -47,6 +47,7 @@ class GDumb(Learner):
     """
 
     remembers = ("memory", "shown")
+    at_the_end = "a fresh model is fitted"
     single_pass = True
     forgets = False
 

@@ -44,6 +44,7 @@ class RanPAC(Learner):
 
     directions: Tensor  # R
     remembers = ("gram", "sums", "recent_features", "recent_labels", "chosen_ridge")
+    at_the_end = "a system of equations is solved"
     single_pass = True
 
     def __init__(

@@ -51,6 +51,7 @@ class SupSup(Learner):
     """A mask per task over weights that are never trained; the task is inferred from the entropy."""
 
     remembers = ("tasks", "masks", "moments")
+    at_the_end = "statistics are taken"
     needs_boundaries = "it finds a mask for each task"
     masked = False  # output neurons beyond a task's classes learn to stay low, so that one class will do
 
@@ -245,7 +246,6 @@ class SupSup(Learner):
         return scores
 
     def objection(self, stream: Stream) -> str | None:
-        sizes = [len(experience.classes) for experience in stream.experiences]
-        if max(sizes) > self.outputs:
-            return f"outputs = {self.outputs}: must be at least the classes of a task, {max(sizes)}"
-        return super().objection(stream)
+        most = max(len(experience.classes) for experience in stream.experiences)
+        few = f"outputs = {self.outputs}: must be at least the classes of a task, {most}"
+        return super().objection(stream) or (few if most > self.outputs else None)

@@ -54,6 +54,15 @@ def compare(runs: Sequence[Run]) -> tuple[Comparison, ...]:
     return tuple(Comparison(stream, _named(_grouped(found))) for stream, found in streams.items())
 
 
+def loss_classes(run: Run) -> str:
+    """The classes that the loss saw, if any; of L2P-R, which tells them apart, those for replayed images too."""
+    values = run.config.get("learner", {})
+    facts = run.records[-1].facts if run.records else {}
+    seen = str(facts.get("loss_classes") or values.get("loss_classes", ""))
+    apart = values.get("replay_classes") and values.get("capacity")
+    return f"{seen}; replayed: {values['replay_classes']}" if apart else seen
+
+
 def stream_of(run: Run) -> str:
     """The fingerprint of the stream that a run is compared on: for an upper bound that of the stream it joins."""
     stream = run.environment.get("joins") or run.environment.get("stream")

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from promptpool import metrics
-from promptpool.report.rows import Comparison, Row, compare, flat, seed_of, shown
+from promptpool.report.rows import Comparison, Row, compare, loss_classes, seed_of, shown
 from promptpool.training.folder import Run
 
 UNDEFINED = "-"
@@ -33,6 +33,7 @@ PER_TASK: dict[str, Metric] = {
     "learning accuracy": metrics.learning_accuracy,
 }
 ONE_TEST_SET: dict[str, Metric] = {"final accuracy": metrics.final_accuracy}
+TASK_GIVEN = "with the task given"
 
 
 class Measured(NamedTuple):
@@ -67,7 +68,7 @@ def markdown(runs: Sequence[Run]) -> str:
 
 def comma_separated(runs: Sequence[Run]) -> str:
     """All streams in one CSV, with their fingerprints."""
-    names = [*PER_TASK, *ONE_TEST_SET]
+    names = [*PER_TASK, *ONE_TEST_SET, TASK_GIVEN]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = [*names, "prompts in use", "seconds"]
@@ -90,12 +91,13 @@ def comma_separated(runs: Sequence[Run]) -> str:
 
 def lines(comparison: Comparison) -> list[Line]:
     wanted = ONE_TEST_SET if _one_test_set(comparison) else PER_TASK
-    return [_line(row, wanted) for row in comparison.rows]
+    return [_line(row, wanted, told=_told(comparison)) for row in comparison.rows]
 
 
 def header(comparison: Comparison) -> list[str]:
     wanted = ONE_TEST_SET if _one_test_set(comparison) else PER_TASK
-    return ["method", "classes in loss", *wanted, "prompts in use", "seconds", "seeds"]
+    told = [TASK_GIVEN] if _told(comparison) else []
+    return ["method", "classes in loss", *wanted, *told, "prompts in use", "seconds", "seeds"]
 
 
 def cells(line: Line) -> list[str]:
@@ -163,14 +165,16 @@ def _markdown(comparison: Comparison) -> str:
     return f"**{_escaped(title(comparison))}**\n\n{table}\n\n{below}\n"
 
 
-def _line(row: Row, wanted: dict[str, Metric]) -> Line:
+def _line(row: Row, wanted: dict[str, Metric], *, told: bool) -> Line:
+    given = [share for run in row.runs if run.records and (share := run.records[-1].accuracy_given_task) is not None]
     facts = [_facts(run) for run in row.runs]
     in_use = [found["prompts_in_use"] for found in facts if "prompts_in_use" in found]
     seconds = [sum(run.seconds) for run in row.runs if run.seconds]
     return Line(
         method=row.method,
-        loss_classes=shown(flat(row.runs[0].config).get("learner.loss_classes")),
-        metrics={name: _metric(metric, row.runs) for name, metric in wanted.items()},
+        loss_classes=loss_classes(row.runs[0]) or UNDEFINED,
+        metrics={name: _metric(metric, row.runs) for name, metric in wanted.items()}
+        | ({TASK_GIVEN: _measured(given)} if told else {}),
         prompts=_measured(in_use),
         pool_size=next((len(found["key_similarity"]) for found in facts if "key_similarity" in found), None),
         seconds=_measured(seconds),
@@ -197,6 +201,11 @@ def _measured(values: Sequence[float]) -> Measured | None:
 
 def _one_test_set(comparison: Comparison) -> bool:
     return all(len(record.total) == 1 for run in comparison.runs for record in run.records[:1])
+
+
+def _told(comparison: Comparison) -> bool:
+    """Whether a run was also tested with the task given."""
+    return any(run.records[-1].correct_given_task is not None for run in comparison.runs if run.records)
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy.typing as npt
 
 from promptpool import metrics
 from promptpool.errors import BadFileError
 from promptpool.experiments.paper import Reported
+from promptpool.report.rows import loss_classes
 from promptpool.reproduce.studies import UPPER_BOUND, Item
 from promptpool.training.folder import Run
 
@@ -70,7 +70,7 @@ def entry(item: Item, runs: Sequence[Run]) -> Entry:
     facts = [run.records[-1].facts for run in found]
     accuracy = _measured([100 * _accuracy(run) for run in found])
     forgetting = _measured([100 * lost for run in found if (lost := _forgetting(run)) is not None])
-    given = _measured([100 * share for run in found if (share := _task_given(run)) is not None])
+    given = _measured([100 * share for run in found if (share := run.records[-1].accuracy_given_task) is not None])
     in_use = [float(each["prompts_in_use"]) for each in facts if "prompts_in_use" in each]
     return Entry(
         study=item.study,
@@ -83,7 +83,7 @@ def entry(item: Item, runs: Sequence[Run]) -> Entry:
         forgetting=forgetting[0],
         forgetting_deviation=forgetting[1],
         task_given=given[0],
-        loss_classes=_loss_classes(item, facts[0]) if found else "",
+        loss_classes=loss_classes(found[0]) if found else "",
         prompts=f"{statistics.fmean(in_use):g}" if in_use else "",
         pool_size=str(item.config["learner"].get("pool_size", "")) if in_use else "",
         seconds=f"{statistics.fmean(sum(run.seconds) for run in found):.0f}" if found else "",
@@ -92,15 +92,6 @@ def entry(item: Item, runs: Sequence[Run]) -> Entry:
         paper_forgetting=_reported(item.reported, "forgetting", "forgetting_deviation"),
         revision=" ".join(sorted({str(run.environment.get("revision") or "unknown") for run in found})),
         runs=" ".join(run.path.name for run in found),
-    )
-
-
-def _loss_classes(item: Item, facts: Mapping[str, Any]) -> str:
-    """The classes that the loss saw; of L2P-R, which tells them apart, those for replayed images too."""
-    values = item.config["learner"]
-    seen = str(facts.get("loss_classes") or values.get("loss_classes", ""))
-    return (
-        f"{seen}; replayed: {values['replay_classes']}" if values.get("replay_classes") and values["capacity"] else seen
     )
 
 
@@ -137,16 +128,6 @@ def _forgetting(run: Run) -> float | None:
     if not run.records[-1].facts.get("forgets", True):
         return None
     return _or_none(metrics.forgetting, run.accuracy)
-
-
-def _task_given(run: Run) -> float | None:
-    last = run.records[-1]
-    if last.correct_given_task is None:
-        return None
-    shares = [
-        right / total for right, total in zip(last.correct_given_task, last.total, strict=True) if right is not None
-    ]
-    return statistics.fmean(shares)
 
 
 def _or_none(metric: Callable[[npt.ArrayLike], float], accuracy: npt.ArrayLike) -> float | None:

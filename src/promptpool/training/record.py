@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -28,6 +29,14 @@ class Record:
     @property
     def accuracy(self) -> tuple[float | None, ...]:
         return tuple(None if c is None else c / n for c, n in zip(self.correct, self.total, strict=True))
+
+    @property
+    def accuracy_given_task(self) -> float | None:
+        """The mean over test sets when the task is told; None where that was not measured."""
+        if self.correct_given_task is None:
+            return None
+        pairs = zip(self.correct_given_task, self.total, strict=True)
+        return statistics.fmean(right / total for right, total in pairs if right is not None)
 
     def to_json(self) -> str:
         """One line; the same record always gives the same bytes."""
