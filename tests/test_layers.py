@@ -10,6 +10,7 @@ import promptpool
 
 ROOT = Path(promptpool.__file__).parent
 ROWS = [
+    {"__main__"},
     {"cli"},
     {"data_commands", "reproduce_commands"},
     {"complaints"},

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from promptpool.learners.head import with_rows
+
 
 class Anchor:
     """Weights and centres by parameter name; none until the first are added.
@@ -72,8 +74,3 @@ class Anchor:
             raise ValueError("the weights and centres of an anchor do not match")
         self.weights, self.centres = dict(state["weights"]), dict(state["centres"])
         self.height = float(state["height"])
-
-
-def with_rows(held: Tensor, rows: int) -> Tensor:
-    """The same with zeros for rows that a parameter has grown since."""
-    return torch.cat([held, held.new_zeros(rows - len(held), *held.shape[1:])]) if len(held) < rows else held

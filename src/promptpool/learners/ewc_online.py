@@ -28,9 +28,10 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import at_least
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
-from promptpool.learners.anchor import Anchor, with_rows
+from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
 from promptpool.learners.fisher import check, fisher_diagonal, trained
+from promptpool.learners.head import with_rows
 from promptpool.memory import pick
 from promptpool.optim import Descent
 

@@ -36,3 +36,8 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight, self.bias)
+
+
+def with_rows(held: Tensor, rows: int) -> Tensor:
+    """The same with zeros for rows that the head has grown since."""
+    return torch.cat([held, held.new_zeros(rows - len(held), *held.shape[1:])]) if len(held) < rows else held

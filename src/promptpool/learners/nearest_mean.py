@@ -21,6 +21,7 @@ from promptpool.checks import one_of
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.head import with_rows
 from promptpool.optim import Descent
 
 DISTANCES = ("cosine", "euclidean")
@@ -50,9 +51,7 @@ class NearestMean(Learner):
 
     def grow(self, classes: int) -> None:
         super().grow(classes)
-        added = len(self.head.bias) - len(self.counts)
-        self.sums = torch.cat([self.sums, self.sums.new_zeros(added, self.sums.shape[1])])
-        self.counts = torch.cat([self.counts, self.counts.new_zeros(added)])
+        self.sums, self.counts = (with_rows(held, len(self.head.bias)) for held in (self.sums, self.counts))
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         del descend

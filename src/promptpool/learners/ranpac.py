@@ -28,7 +28,7 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch, Examples, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.head import Head
+from promptpool.learners.head import Head, with_rows
 from promptpool.optim import Descent
 
 RIDGES = tuple(10.0**power for power in range(-8, 9))
@@ -78,8 +78,7 @@ class RanPAC(Learner):
 
     def grow(self, classes: int) -> None:
         super().grow(classes)
-        added = len(self.head.bias) - len(self.sums)
-        self.sums = torch.cat([self.sums, self.sums.new_zeros(added, self.sums.shape[1])])
+        self.sums = with_rows(self.sums, len(self.head.bias))
 
     def before(self, experience: Experience) -> None:
         del experience
