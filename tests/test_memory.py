@@ -318,3 +318,14 @@ def test_room_is_made_for_what_comes_and_not_for_all_that_may() -> None:
     assert len(memory) == 20
     assert memory._rows is not None
     assert len(memory._rows.y) < 40
+
+
+def test_a_restored_memory_shares_nothing_with_the_state_it_came_from() -> None:
+    first = filled(6, [0] * 20, step=5)
+    state = first.state_dict()
+    before = state["rows"]["x"].clone()
+    second = Memory(6, generator=generator())
+    second.load_state_dict(state)
+    second.add(rows([0] * 20, 100))
+    assert torch.equal(first.rows.x, before)
+    assert not torch.equal(second.rows.x, before)

@@ -110,7 +110,7 @@ class Memory:
         rows = Batch(**state["rows"])
         if not len(rows.x) == len(rows.y) == len(rows.ids) == len(self) <= self.capacity:
             raise ValueError(f"a memory of {self.capacity} cannot hold these {len(rows.x)} rows")
-        self._rows = rows
+        self._rows = _widened(rows, len(self))  # a copy
 
 
 def greedy(y: Tensor, lots: Tensor, capacity: int) -> Tensor:
