@@ -24,6 +24,15 @@ def test_list_names_everything_there_is() -> None:
         assert name in result.output
 
 
+def test_a_list_may_be_of_some_alone() -> None:
+    listed = CliRunner().invoke(app, ["list", "methods", "--like", "l2p*"], env={"COLUMNS": "200"}).output
+    assert "l2p-r" in listed
+    assert "presets" not in listed
+    assert "ft-seq" not in listed
+    wrong = CliRunner().invoke(app, ["list", "method"])
+    assert (wrong.exit_code, wrong.stderr.strip()) == (2, "promptpool: 'method': did you mean 'methods'?")
+
+
 def test_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.output.strip() == __version__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
 import os
 import shutil
@@ -28,7 +29,7 @@ from promptpool.data.scenarios import SCENARIOS
 from promptpool.data_commands import app as data_app
 from promptpool.errors import BadFileError, DataWarning, skipped_text
 from promptpool.experiments.build import Stock, build
-from promptpool.experiments.config import UNTRAINED, Config, ConfigError, keywords, load_config, presets
+from promptpool.experiments.config import UNTRAINED, Config, ConfigError, keywords, load_config, nearest, presets
 from promptpool.experiments.demo import demo_configs, verdict
 from promptpool.experiments.display import Watched, reading, show
 from promptpool.experiments.estimate import estimate
@@ -144,16 +145,27 @@ def report(
 
 
 @app.command("list")
-def show_all() -> None:
+def show_all(
+    what: Annotated[str, typer.Argument(help="Only these: presets, methods, profiles, datasets, ...")] = "",
+    like: Annotated[str, typer.Option(help='Only names like this, such as "cifar100-*".')] = "*",
+) -> None:
     """List presets, methods, profiles of L2P, data sets, scenarios and backbones."""
-    console = Console()
-    console.print(_table("presets", {name: _first_comment(path) for name, path in presets().items()}))
-    console.print(_table("methods", {name: _described(make) for name, make in LEARNERS.items()}))
     profiles = {name: ", ".join(f"{k}={v}" for k, v in values.learner.items()) for name, values in PROFILES.items()}
-    console.print(_table("profiles of L2P", profiles))
-    console.print(_table("data sets", {name: _described(make) for name, make in DATASETS.items()}))
-    console.print(_table("scenarios", {name: _described(make) for name, make in SCENARIOS.items()}))
-    console.print(_table("backbones", BACKBONES))
+    every = {
+        "presets": {name: _first_comment(path) for name, path in presets().items()},
+        "methods": {name: _described(make) for name, make in LEARNERS.items()},
+        "profiles": profiles,
+        "datasets": {name: _described(make) for name, make in DATASETS.items()},
+        "scenarios": {name: _described(make) for name, make in SCENARIOS.items()},
+        "backbones": BACKBONES,
+    }
+    if what and what not in every:
+        with complaints():
+            raise ConfigError(f"{what!r}: {nearest(what, every)}")
+    for kind, rows in every.items():
+        found = {name: row for name, row in rows.items() if fnmatch.fnmatchcase(name, like)}
+        if found and what in ("", kind):
+            Console().print(_table(kind, found))
 
 
 def _take_data(dataset: Config, data: Path | None, strict: bool) -> None:
