@@ -41,12 +41,11 @@ real-tables: $(READY)
 METHODS := nearest-mean ranpac masked-linear ft-seq-frozen l2p one-prompt ft-seq ewc ewc-online lwf upper-bound
 REHEARSAL := l2p-r er gdumb bic der++ co2l
 FRESH := resnet18-upper-bound supsup dualnet
-STEPS := plan.optimiser=sgd plan.learning_rate=0.003 plan.momentum=0.9 learner.head_start=zeros
 SLOW := plan.learning_rate=0.000003 learner.head_start=zeros
 SMALL := dataset.train_per_class=10 dataset.test_per_class=10 backbone.image_size=56 plan.epochs=3
 real-methods: $(READY)
 	@[ -e "$(WEIGHTS)" ] || { echo "real-methods needs a small ViT: make real-methods WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
-	for method in $(METHODS) "ft-seq $(STEPS)" "upper-bound $(SLOW)" "ft-seq-frozen scenario.joint=true"; do \
+	for method in $(METHODS) "upper-bound $(SLOW)" "ft-seq-frozen scenario.joint=true"; do \
 	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) --runs runs/methods || exit 1; \
 	done
 	for method in $(REHEARSAL); do \
