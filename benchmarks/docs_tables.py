@@ -1,6 +1,6 @@
 """Put the tables that `promptpool reproduce` prints from docs/results/mini into the docs, between their marks.
 
-docs/results.md has them whole and the lines of docs/results/search.csv, README.md a summary of Table 1.
+docs/results.md has them whole and the lines of docs/results/search.csv, README.md a summary of Tables 1 and 2.
 
 python benchmarks/docs_tables.py
 """
@@ -27,7 +27,10 @@ def filled(text: str, folder: Path) -> str:
     """The text with what lies between marks written anew."""
     results = read_results(folder)
     made = {name: markdown(entries) for name, entries in results.entries.items() if entries}
-    made["claims"], made["summary"] = claims_markdown(results.claims), summary(results.entries["table1"])
+    made["claims"], made["summary"] = (
+        claims_markdown(results.claims),
+        summary(results.entries["table1"], results.entries["table2"]),
+    )
     made["search"] = searched(folder.parent / "search.csv")
 
     def made_or_missing(name: str) -> str:
@@ -36,12 +39,13 @@ def filled(text: str, folder: Path) -> str:
     return MARKED.sub(lambda match: f"{match[1]}\n{made_or_missing(match[2])}\n{match[3]}", text)
 
 
-def summary(entries: Sequence[Entry]) -> str:
-    """Table 1 on its first stream with the larger buffer, one decimal."""
-    rows = [entry for entry in entries if entry.stream == entries[0].stream]
-    sizes = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))
+def summary(table1: Sequence[Entry], table2: Sequence[Entry]) -> str:
+    """Table 1 on its first stream with the larger buffer, and what Table 2 has on another network; one decimal."""
+    rows = [entry for entry in table1 if entry.stream == table1[0].stream]
+    smaller = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))[:-1]
+    rows = [row for row in rows if row.group not in smaller] + [row for row in table2 if row.group != "ViT"]
     lines = ["| | method | average accuracy | forgetting |", "|---|---|---:|---:|"]
-    for row in (row for row in rows if row.group not in sizes[:-1]):
+    for row in rows:
         name = f"**{row.method}**" if row.method in ("L2P", "L2P-R") else row.method
         numbers = (short(row.accuracy, row.accuracy_deviation), short(row.forgetting, row.forgetting_deviation))
         lines.append(f"| {row.group} | {name} | {' | '.join(numbers)} |")
