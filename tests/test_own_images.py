@@ -151,7 +151,7 @@ def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[s
         (["own", "dataset.held_out=2", "--data", "."], "dataset.held_out = 2: must lie between 0 and 1"),
         (["own", "dataset.fit=all", "--data", "images"], "dataset.fit = 'all': must be one of whole, centre"),
         (["own", "scenario.classes_per_task=9", "--data", "images"], "scenario.classes_per_task = 9: must lie between"),
-        (["own", "scenario.name=class-incremental", "--data", "images"], "no such key"),
+        (["own", "scenario.name=class-incremental", "--data", "images"], "does not fit the data set own"),
         (["own", "dataset.size=-1", "--data", "images"], "dataset.size = -1: must be at least 1"),
         (["glyphs100-l2p", "--strict"], "--strict: the data set glyphs100 has no files"),
     ],

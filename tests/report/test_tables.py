@@ -137,6 +137,12 @@ def test_a_narrow_terminal_breaks_no_word_and_drops_no_column(tmp_path: Path) ->
     text = printed([*runs, *pooled], width=80)
     for word in ("ft-seq-frozen", "(pool_size=10)", "forgetting", "learning", "accuracy", "seconds", "seeds", "0, 1,"):
         assert word in text
+    (tmp_path / "told").mkdir()
+    told = replace(runs[0].records[-1], correct_given_task=(100, 90, 80))
+    more = replace(runs[0], path=tmp_path / "told", records=(*runs[0].records[:-1], told))
+    text = printed([*runs, *pooled, more], width=80)
+    for word in ("ft-seq-frozen", "forgetting", "learning", "accuracy", "given", "prompts", "seconds", "seeds"):
+        assert word in text
 
 
 def test_accuracy_with_the_task_given_has_a_column_where_it_was_measured(tmp_path: Path) -> None:
@@ -144,7 +150,7 @@ def test_accuracy_with_the_task_given_has_a_column_where_it_was_measured(tmp_pat
     told = replace(run.records[-1], correct_given_task=(100, 90, 80))
     (tmp_path / "told").mkdir()
     runs = [run, replace(run, path=tmp_path / "told", records=(*run.records[:-1], told))]
-    assert "with the task given" not in printed([run])
+    assert "task given" not in printed([run])
     assert "90.0" in printed(runs[1:])
     assert comma_separated(runs).splitlines()[2].count("0.9,") == 1
 

@@ -33,7 +33,7 @@ PER_TASK: dict[str, Metric] = {
     "learning accuracy": metrics.learning_accuracy,
 }
 ONE_TEST_SET: dict[str, Metric] = {"final accuracy": metrics.final_accuracy}
-TASK_GIVEN = "with the task given"
+TASK_GIVEN = "task given"
 
 
 class Measured(NamedTuple):
@@ -146,11 +146,12 @@ def _terminal(comparison: Comparison) -> Table:
     table = Table(title=Text(title(comparison)), caption=Text("\n".join(notes(comparison))), box=MINIMAL, padding=0)
     table.show_edge = False
     table.title_justify = table.caption_justify = "left"
-    for place, name in enumerate(header(comparison)):
-        whole = name in ("method", "forgetting", "seconds")
-        table.add_column(name, justify="left" if place < 2 else "right", overflow="fold", no_wrap=whole)
-    for line in lines(comparison):
-        method, *rest = cells(line)
+    rows = [cells(line) for line in lines(comparison)]
+    table.add_column("method", overflow="fold")
+    for place, name in enumerate(header(comparison)[1:], start=1):
+        words = " ".join([name, *(row[place] for row in rows)]).split()
+        table.add_column(name, justify="left" if place == 1 else "right", width=max(map(len, words)))
+    for method, *rest in rows:
         method = textwrap.fill(method, METHOD_WIDTH, break_on_hyphens=False, break_long_words=False)
         table.add_row(Text(method), *(Text(cell) for cell in rest))
     return table
