@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 import textwrap
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from promptpool.training.folder import Run
 
 UNDEFINED = "-"
 METHOD_WIDTH = 15  # of a line of its name in a terminal
+POOLED = re.compile(r"\d+ of \d+")  # prompts in use, which stay in one line
 MARK = "†"  # predictions depend on test batches
 Metric = Callable[[npt.ArrayLike], float]
 PER_TASK: dict[str, Metric] = {
@@ -149,7 +151,8 @@ def _terminal(comparison: Comparison) -> Table:
     rows = [cells(line) for line in lines(comparison)]
     table.add_column("method", overflow="fold")
     for place, name in enumerate(header(comparison)[1:], start=1):
-        words = " ".join([name, *(row[place] for row in rows)]).split()
+        column = [row[place] for row in rows]
+        words = [word for text in (name, *column) for word in ([text] if POOLED.fullmatch(text) else text.split())]
         table.add_column(name, justify="left" if place == 1 else "right", width=max(map(len, words)))
     for method, *rest in rows:
         method = textwrap.fill(method, METHOD_WIDTH, break_on_hyphens=False, break_long_words=False)
