@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from promptpool.prompts import PromptPool
+from promptpool.prompts import PromptPool, lowest
 
 DIM = 8
 
@@ -101,6 +101,26 @@ def test_equal_keys_are_chosen_from_the_lowest(size: int, count: int) -> None:
     for query, chosen in zip(normal(8, 33, seed=3).tolist(), subsets(pool(normal(8, 33, seed=3)).indices), strict=True):
         gamma = [slow_gamma(query, key) for key in normal(3, 33).tolist()] * 2
         assert chosen == brute_force(gamma, 3)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rounding_of_the_last_bit_does_not_choose(count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor whose matrix product rounds equal keys by their column."""
+    pool = pool_of(normal(3, 33).repeat(3, 1), top_k=count)  # keys 0, 3, 6 are equal, and so on
+    exact = pool.distances(normal(16, 33, seed=2))[:, :3].repeat(1, 3).detach()
+    ulps = torch.randint(-1, 2, exact.shape, generator=generator(seed))
+    noisy = torch.where(ulps > 0, exact.nextafter(torch.tensor(9.0)), exact)
+    noisy = torch.where(ulps < 0, exact.nextafter(torch.tensor(-9.0)), noisy)
+    monkeypatch.setattr(pool, "distances", lambda query: noisy)
+    chosen = pool(normal(16, 33, seed=2)).indices
+    for row, best in zip(chosen.tolist(), exact[:, :3].argsort(dim=1).tolist(), strict=True):
+        assert row == [best[place // 3] + 3 * (place % 3) for place in range(count)]
+
+
+def test_a_score_beyond_rounding_is_never_passed_over() -> None:
+    scores = torch.tensor([[0.5, 0.5 - 2e-6, 0.5 - 1.5e-6, 0.4], [0.1, 0.1, 0.1, 0.1]])
+    assert lowest(scores, torch.full((4,), 1e-6), 3).tolist() == [[3, 1, 2], [0, 1, 2]]
 
 
 def test_unused_prompts_win_even_over_a_key_that_equals_the_query() -> None:

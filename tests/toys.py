@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -120,3 +120,15 @@ def toy_plan_for_ranks() -> Plan:
     Plain gradient descent, because Adam blows up the rounding of gradients that are zero but for rounding.
     """
     return Plan(epochs=2, batch_size=15, optimiser="sgd", learning_rate=0.1, test_batch_size=5)
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in a nested value, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +16,17 @@ def only(logits: Tensor, classes: Tensor) -> Tensor:
     hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     hidden[classes] = False
     return logits.masked_fill(hidden, -torch.inf)
+
+
+def columns(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """The logits of these classes alone, with a gradient that is added up in one order: [B, len(classes)]."""
+    return logits.index_select(1, torch.tensor(classes, device=logits.device))
+
+
+def off_diagonal(square: Tensor) -> Tensor:
+    """The rows of a square matrix without their diagonal elements: [n, n - 1]."""
+    n = len(square)
+    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
 
 
 def asymmetric_contrast(z: Tensor, y: Tensor, anchors: Tensor, temperature: float) -> Tensor:
@@ -39,9 +52,8 @@ def relation_distillation(z: Tensor, past: Tensor, temperature: float, past_temp
 
     `z` and `past` are unit vectors, [n, D], of the same inputs by the present and the past model.
     """
-    others = ~torch.eye(len(z), dtype=torch.bool, device=z.device)
-    now = (z @ z.T / temperature)[others].view(len(z), -1).log_softmax(dim=1)  # [n, n - 1]
-    then = (past @ past.T / past_temperature)[others].view(len(z), -1).softmax(dim=1)
+    now = off_diagonal(z @ z.T / temperature).log_softmax(dim=1)  # [n, n - 1]
+    then = off_diagonal(past @ past.T / past_temperature).softmax(dim=1)
     return -(then * now).sum(dim=1).mean()
 
 

@@ -86,7 +86,22 @@ class Descent:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.optimiser is not None:
-            self.optimiser.load_state_dict(state)
+            self.optimiser.load_state_dict(copied(state))
+
+
+def copied(value: Any) -> Any:
+    """A nested value with every tensor in it copied to a place of its own.
+
+    What is restored must not lie in the memory of a file: there a tensor may be anywhere, and matrix products give
+    other last bits to one that is not aligned.
+    """
+    if isinstance(value, Tensor):
+        return value.detach().clone(memory_format=torch.contiguous_format)
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(copied(item) for item in value)
+    return value
 
 
 def average_gradients(parameters: list[nn.Parameter]) -> None:

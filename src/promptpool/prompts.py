@@ -6,7 +6,9 @@
     K_x = the N keys with the least gamma(q(x), k) * h, in training, boundaries known       Eq. 4
 
 h is each prompt's share of the selections made before the present task, frozen until `end_task`. While it is
-all zero (the first task) every product ties and Eq. 3 chooses. Equal scores fall to the lower index.
+all zero (the first task) every product ties and Eq. 3 chooses. Equal scores fall to the lower index. A gamma is known
+only as far as its rounding, which differs by processor and by column of the product; gammas within `ROUNDING` of each
+other are equal, so that equal keys are chosen from the lowest on every machine.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from promptpool import distributed
 from promptpool.checks import at_least, one_of
 
 KEYS = ("learned", "mean")
+ROUNDING = 1e-6  # of gamma in single precision, with room to spare
 
 
 class Chosen(NamedTuple):
@@ -71,7 +74,9 @@ class PromptPool(nn.Module):
         indices = self.choose(gamma.detach())  # the choice passes no gradient
         if self.training:
             self.counts += distributed.total(torch.bincount(indices.flatten(), minlength=len(self.counts)))
-        return Chosen(self.prompts[indices].flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)
+        # Unlike indexing, an embedding adds up its gradient in one order, whatever the number of threads.
+        prompts = F.embedding(indices, self.prompts.flatten(1)).unflatten(2, self.prompts.shape[1:])  # [B, N, L_p, D]
+        return Chosen(prompts.flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)
 
     def distances(self, query: Tensor) -> Tensor:
         """gamma of each query to each key: [B, M]."""
@@ -80,8 +85,9 @@ class PromptPool(nn.Module):
     def choose(self, gamma: Tensor) -> Tensor:
         """The indices of the N prompts for each row of distances: [B, N]."""
         diversified = self.training and self.diversify and bool(self.frequency.any())
-        score = gamma.clamp(min=0) * self.frequency if diversified else gamma  # rounding may leave gamma below 0
-        indices = score.argsort(dim=1, stable=True)[:, : self.top_k]
+        weight = self.frequency if diversified else torch.ones_like(self.frequency)
+        gamma = gamma.clamp(min=0) if diversified else gamma  # rounding may leave gamma below 0
+        indices = lowest(gamma * weight, ROUNDING * weight, self.top_k)
         if self.vote:
             indices = torch.cat([self._majority(group) for group in indices.split(self.vote)])
         return indices
@@ -94,6 +100,20 @@ class PromptPool(nn.Module):
     def end_task(self) -> None:
         """Bring h up to date with the selections made so far."""
         self.frequency.copy_(self.counts / self.counts.sum().clamp(min=1))
+
+
+def lowest(scores: Tensor, rounding: Tensor, count: int) -> Tensor:
+    """The columns of the `count` least scores [B, M] of each row, least first: [B, count].
+
+    Scores that lie within the `rounding` [M] of the least of them are equal, and the lowest column is taken.
+    """
+    left, chosen = scores.clone(), []
+    for _ in range(count):
+        least, place = left.min(dim=1, keepdim=True)
+        equal = left <= least + rounding.to(left)[place]
+        chosen.append(equal.int().argmax(dim=1, keepdim=True))  # the first of them
+        left.scatter_(1, chosen[-1], torch.inf)
+    return torch.cat(chosen, dim=1)
 
 
 def check_pool(pool_size: int, top_k: int, prompt_length: int, start: tuple[float, float], key: str, vote: int) -> None:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -36,6 +38,13 @@ class Flat(FeatureExtractor):
         return x.flatten(1)[:, : self.dim]
 
 
+class Placed(Flat):
+    """The first pixels with a trace of the place in the batch and of its size, as threads leave one."""
+
+    def features(self, x: Tensor) -> Tensor:
+        return super().features(x) + 1e-3 * torch.arange(len(x))[:, None] + 1e-2 * len(x)
+
+
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -71,12 +80,13 @@ def test_every_example_is_computed_once() -> None:
     for batch in some.batches(25):
         frozen(batch)
     assert len(frozen) == 60
-    assert len(backbone.asked) == 2 + -(-10 // CHUNK)
+    assert {len(x) for x in backbone.asked} == {CHUNK}
     assert backbone.distinct() == 60
+    asked = len(backbone.asked)
     for size in (1, 7, 60):
         for batch in some.batches(size):
             frozen(batch)
-    assert len(backbone.asked) == 3
+    assert len(backbone.asked) == asked
 
 
 def test_only_what_is_missing_is_computed() -> None:
@@ -85,8 +95,60 @@ def test_only_what_is_missing_is_computed() -> None:
     frozen(some.batch(torch.arange(0, 20)))
     backbone.asked.clear()
     frozen(some.batch(torch.arange(15, 30)))
-    assert [len(x) for x in backbone.asked] == [CHUNK]
+    assert {len(x) for x in backbone.asked} == {CHUNK}
     assert backbone.distinct() == 10
+
+
+@pytest.mark.parametrize("announced", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 8, 31, 77])
+def test_a_feature_does_not_depend_on_its_place_in_the_batch(size: int, announced: bool) -> None:
+    some = noise(77, 0, side=2)
+    expected = FrozenFeatures(Placed(), View(2))(whole(some))
+    frozen = FrozenFeatures(Placed(), View(2))
+    if announced:
+        frozen.expect(some)
+    for part in torch.randperm(77, generator=generator(size)).split(size):
+        assert torch.equal(frozen(some.batch(part)), expected[part])
+    chosen = some.select(torch.randperm(77, generator=generator(size))[:30])  # another stream with some of them
+    assert torch.equal(FrozenFeatures(Placed(), View(2))(whole(chosen)), frozen(whole(chosen)))
+
+
+@pytest.mark.parametrize("size", [1, 8, 16])
+def test_what_is_announced_leaves_no_place_of_a_chunk_unused(size: int) -> None:
+    some = noise(80, 0, side=2)
+    backbone = Counting(Flat())
+    frozen = FrozenFeatures(backbone, View(2))
+    frozen.expect(some)
+    assert not backbone.asked, "nothing is computed before it is asked for"
+    for part in torch.randperm(80, generator=generator(size)).split(size):
+        frozen(some.batch(part))
+    assert len(backbone.asked) == 80 // CHUNK
+
+
+def test_what_is_announced_may_be_of_another_shape() -> None:
+    frozen, some, others = FrozenFeatures(Flat(), View(2)), noise(9, 0, side=2), noise(9, 1, side=4)
+    frozen.expect(others)
+    expected = FrozenFeatures(Flat(), View(2))(whole(some))
+    assert torch.equal(frozen(whole(some)), expected)
+    assert torch.equal(frozen(whole(others)), FrozenFeatures(Flat(), View(2))(whole(others)))
+
+
+def test_features_of_another_number_of_threads_are_not_taken(tmp_path: Path) -> None:
+    some = noise(9, 0, side=2)
+    first = FrozenFeatures(Flat(), View(2))
+    first(whole(some))
+    first.save(tmp_path / "features")
+    second = FrozenFeatures(Flat(), View(2))
+    second.load(tmp_path / "features")
+    assert len(second) == 9
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        third = FrozenFeatures(Flat(), View(2))
+        third.load(tmp_path / "features")
+    finally:
+        torch.set_num_threads(threads)
+    assert len(third) == 0
 
 
 @pytest.mark.parametrize("size", [1, 3, 31, 32, 33, 77])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -26,6 +25,7 @@ from toys import (
     SHORT,
     VALUES,
     backbone_of,
+    tensors,
     toy_domains,
     toy_learner,
     toy_plan,
@@ -40,18 +40,6 @@ pytestmark = pytest.mark.parametrize("name", METHODS)
 def digest(module: nn.Module) -> str:
     content = b"".join(value.numpy().tobytes() for value in module.state_dict().values())
     return hashlib.sha256(content).hexdigest()
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in a nested value, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors(item)
 
 
 def same_state(first: Learner, second: Learner) -> bool:

@@ -434,7 +434,12 @@ def test_facts_are_counted_over_training_and_tests(name: str) -> None:
                 testing[i][index] += 1
     keys = learner.pool.keys.detach().double()
     cosines = [[float(a @ b / (a.norm() * b.norm())) for b in keys] for a in keys]
-    facts = learner.facts(tests, 128)
+    learner.logits(toy_batch(5, seed=9))
+    notes = [learner.tested()]  # of nothing that is tested
+    for test in tests:
+        learner.logits(test.batch(slice(None)))
+        notes.append(learner.tested())
+    facts = learner.facts(notes[1:])
     for found, expected in zip(facts.pop("key_similarity"), cosines, strict=True):
         assert found == pytest.approx(expected, abs=0.00051)
     assert facts == {

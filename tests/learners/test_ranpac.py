@@ -161,7 +161,7 @@ def test_the_ridge_is_the_best_on_a_fifth_held_out_of_the_present_experience() -
         found = scores(h[32:], slow_weights(h[:32], y[:32], ridge))
         errors[ridge] = math.fsum((found[n][c] - (y[32 + n] == c)) ** 2 for n in range(8) for c in EVERY)
     assert learner.chosen_ridge == min(errors, key=errors.__getitem__)
-    assert learner.facts([], 1) == {"ridge": learner.chosen_ridge}
+    assert learner.facts([]) == {"ridge": learner.chosen_ridge}
 
 
 def test_a_given_ridge_is_kept_and_needs_no_examples() -> None:

@@ -1,14 +1,21 @@
 """Frozen features, computed once.
 
 q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs
-read it. Ids are made of contents, so one store serves any number of streams; and every feature is computed in a
-batch of one fixed size, so it is the same to the bit whichever batch asked for it first. `save` and `load` keep them
-between processes; a file that is damaged or of something else is as good as none.
+read it. Ids are made of contents, so one store serves any number of streams.
+
+With several threads the last bits of a feature depend on the size of the batch it is computed in and on its place there.
+So every feature is computed in a chunk of one size, at the place that its id says: whichever batch asks for it first,
+in whichever run or process, it is the same to the bit. Places of a chunk that nobody asked for are given to examples that
+were announced by `expect`, so that they are not wasted.
+
+`save` and `load` keep features between processes; a file that is damaged, of something else, or made by another number
+of threads or another version of torch is as good as none.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -19,21 +26,17 @@ from safetensors.torch import save
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.data.stream import Batch
+from promptpool.data.stream import Batch, Examples, held
 from promptpool.data.views import View
 from promptpool.files import write_whole
 
-CHUNK = 32
+CHUNK = 8  # images in one pass; a multiple of it costs hardly less on a processor
 
 
 @torch.no_grad()
 def plain_features(backbone: FeatureExtractor, view: View, x: Tensor) -> Tensor:
-    """f(x)[0] of raw inputs, in batches of one size (the last filled up with its own first row): [N, D]."""
-    computed = []
-    for chunk in x.split(CHUNK):
-        filler = chunk[:1].expand(CHUNK - len(chunk), *chunk.shape[1:])
-        computed.append(backbone.features(view.plain(torch.cat([chunk, filler])))[: len(chunk)])
-    return torch.cat(computed)
+    """f(x)[0] of raw inputs in the plain view, in batches of at most 32: [N, D]."""
+    return torch.cat([backbone.features(view.plain(part)) for part in x.split(32)])
 
 
 class FrozenFeatures:
@@ -44,22 +47,67 @@ class FrozenFeatures:
         self.view = view
         self._slots: dict[int, int] = {}
         self._table = torch.empty(0, backbone.dim)
+        self._expected: Examples | None = None
+        self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # rows of the expected, by place
 
     def __len__(self) -> int:
         return len(self._slots)
 
+    def expect(self, examples: Examples) -> None:
+        """Announce examples that will be asked for soon; nothing is computed for them alone."""
+        self._expected = examples if held(examples.source) else None  # others would be decoded twice
+        self._waiting = [deque() for _ in range(CHUNK)]
+        if self._expected is not None:
+            for row, identity in enumerate(examples.ids.tolist()):
+                if identity not in self._slots:
+                    self._waiting[identity % CHUNK].append(row)
+
     def __call__(self, batch: Batch) -> Tensor:
         """f(x)[0] of each example in the plain view: [B, D]."""
         ids = batch.ids.tolist()
-        missing = list({identity: row for row, identity in enumerate(ids) if identity not in self._slots}.values())
-        if missing:
-            self._keep([ids[row] for row in missing], plain_features(self.backbone, self.view, batch.x[missing]))
+        rows = {identity: row for row, identity in enumerate(ids) if identity not in self._slots}
+        asked: list[deque[int]] = [deque() for _ in range(CHUNK)]
+        for identity in rows:
+            asked[identity % CHUNK].append(identity)
+        while any(asked):
+            chunk = {place: waiting.popleft() for place, waiting in enumerate(asked) if waiting}
+            x = {place: batch.x[rows[identity]] for place, identity in chunk.items()}
+            self._fill(chunk, x, rows, batch.x.device)
+            self._compute(chunk, x)
         return self._table[[self._slots[identity] for identity in ids]].to(batch.x.device)
+
+    def _fill(self, chunk: dict[int, int], x: dict[int, Tensor], asked: dict[int, int], device: torch.device) -> None:
+        """Give the places that are free to examples that will be asked for."""
+        if self._expected is None:
+            return
+        found: dict[int, int] = {}
+        for place in set(range(CHUNK)) - chunk.keys():
+            while self._waiting[place] and place not in found:
+                row = self._waiting[place].popleft()
+                identity = int(self._expected.ids[row])
+                if identity not in self._slots and identity not in asked:
+                    found[place] = row
+        if not found:
+            return
+        batch = self._expected.batch(torch.tensor(list(found.values())))
+        if batch.x.shape[1:] == next(iter(x.values())).shape:
+            for number, place in enumerate(found):
+                chunk[place], x[place] = int(batch.ids[number]), batch.x[number].to(device)
+
+    @torch.no_grad()
+    def _compute(self, chunk: dict[int, int], x: dict[int, Tensor]) -> None:
+        """Compute the examples of a chunk, each at its place; places that are still free repeat one of them."""
+        filler = next(iter(x.values()))
+        images = torch.stack([x.get(place, filler) for place in range(CHUNK)])
+        features = self.backbone.features(self.view.plain(images))
+        self._keep(list(chunk.values()), features[list(chunk)])
 
     @cached_property
     def of(self) -> str:
-        """What the features depend on, beside the images."""
-        return hashlib.sha256(repr((self.backbone.fingerprint(), asdict(self.view))).encode()).hexdigest()
+        """What the features depend on, beside the images: to the bit also on versions, device and threads."""
+        device = next((parameter.device.type for parameter in self.backbone.parameters()), "cpu")
+        machine = (torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), device, CHUNK)
+        return hashlib.sha256(repr((self.backbone.fingerprint(), asdict(self.view), machine)).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
         """Write all that is known."""

@@ -27,7 +27,7 @@ from promptpool.data.views import View
 from promptpool.learners.head import Head
 from promptpool.losses import only
 from promptpool.memory import pick
-from promptpool.optim import Descent
+from promptpool.optim import Descent, copied
 
 LOSS_CLASSES = ("current", "seen", "all")
 
@@ -148,9 +148,18 @@ class Learner(nn.Module):
         """Whether a loss sees classes that are still to come."""
         return self.loss_classes == "all"
 
-    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
-        """What else a record should hold; `tests` are this rank's part of the test sets."""
-        del tests, batch_size
+    def expect(self, examples: Examples) -> None:
+        """Hear which examples come next, before an experience or a test set."""
+        if hasattr(self, "frozen"):
+            self.frozen.expect(examples)
+
+    def tested(self) -> Any:
+        """What to note of the test set that has just been gone through, on this rank."""
+        return None
+
+    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+        """What else a record should hold; `tested` are the notes on each test set."""
+        del tested
         return {}
 
     def meet(self, classes: Iterable[int]) -> None:
@@ -222,13 +231,13 @@ class Learner(nn.Module):
         return {"weights": self._weights(), "kept": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become the learner whose `state` this is."""
+        """Become the learner whose `state` this is; nothing of it is shared."""
         self.grow(len(state["weights"]["head.weight"]))
         wrong = (set(self._weights()) ^ set(state["weights"])) | (set(self._kept()) ^ set(state["kept"]))
         if wrong:
             raise ValueError(f"the state is of another learner: {', '.join(sorted(wrong))} do not match")
         self.load_state_dict(state["weights"], strict=False)  # all but those of the backbone as it was given
-        for name, value in state["kept"].items():
+        for name, value in copied(state["kept"]).items():
             _unpack(self, name, value)
 
     def _weights(self) -> dict[str, Tensor]:

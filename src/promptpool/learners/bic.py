@@ -41,7 +41,7 @@ from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.replay import not_current, replayed
 from promptpool.learners.snapshot import Snapshot, taught
-from promptpool.losses import distillation
+from promptpool.losses import columns, distillation
 from promptpool.memory import CHUNK, Memory, join, pick, turns
 from promptpool.optim import Descent
 
@@ -111,9 +111,8 @@ class BiC(Learner):
             return super().loss(batch)
         replay = replayed(batch, self.memory)
         own, theirs = taught(self, self.teacher, batch, replay)
-        logits, old = self.corrected(self.head(own)), list(self.old)
-        answers = self.corrected(self.teacher["head"](theirs))
-        kept = distillation(logits[:, old], answers[:, old], self.temperature)  # Eq. 1
+        logits, answers = self.corrected(self.head(own)), self.corrected(self.teacher["head"](theirs))
+        kept = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature)  # Eq. 1
         right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # L_c
         weight = len(self.old) / (len(self.old) + len(self.current))
         each: Tensor = weight * kept + (1 - weight) * right

@@ -29,7 +29,7 @@ from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, zero_or_more
 from promptpool.data.cutmix import cutmix
-from promptpool.data.stream import Batch, Examples, Stream
+from promptpool.data.stream import Batch, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.fitting import fit
@@ -156,6 +156,6 @@ class GDumb(Learner):
     def objection(self, stream: Stream) -> str | None:
         return too_small(self.capacity, stream) or super().objection(stream)
 
-    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
-        del tests, batch_size
+    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+        del tested
         return {"loss_classes": self.loss_classes}

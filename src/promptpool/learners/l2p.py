@@ -29,7 +29,7 @@ from promptpool import distributed
 from promptpool.backbones.base import Backbone
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of, zero_or_more
-from promptpool.data.stream import Batch, Examples, Experience, Stream
+from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.replay import joint_cross_entropy, rehearsed, too_small
@@ -117,6 +117,7 @@ class L2P(Learner):
             vote=vote,
         )
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
+        self.chosen_at_test = torch.zeros(pool_size, dtype=torch.long)
 
     def loss(self, batch: Batch) -> Tensor:
         parts, views = zip(*((part, self.inputs(part)) for part in rehearsed(batch, self.memory)), strict=True)
@@ -125,7 +126,9 @@ class L2P(Learner):
         return entropy + self.pull * chosen.distance.mean()
 
     def logits(self, batch: Batch) -> Tensor:
-        return self.head(self.prompted(batch, self.inputs(batch))[0])  # type: ignore[no-any-return]
+        features, chosen = self.prompted(batch, self.inputs(batch))
+        self.chosen_at_test += torch.bincount(chosen.indices.flatten().cpu(), minlength=self.pool_size)
+        return self.head(features)  # type: ignore[no-any-return]
 
     def prompted(self, batch: Batch, x: Tensor) -> tuple[Tensor, Chosen]:
         """f_r^avg(x_p), [B, D], of a batch in its view x, and the prompts that made it."""
@@ -164,16 +167,16 @@ class L2P(Learner):
     def sees_all(self) -> bool:
         return super().sees_all or (self.replays and self.replay_classes == "all")
 
+    def tested(self) -> Tensor:
+        """How often each prompt was chosen for the test set: [M]."""
+        chosen, self.chosen_at_test = self.chosen_at_test, torch.zeros(self.pool_size, dtype=torch.long)
+        return chosen
+
     @torch.no_grad()
-    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
+    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
         """How often each prompt was chosen, in training so far and on each test set; how alike keys are."""
         keys = F.normalize(self.pool.keys, dim=-1)
-        chosen = torch.zeros(len(tests), self.pool_size, dtype=torch.long, device=self.device)
-        for i, test in enumerate(tests):
-            for batch in test.batches(batch_size):
-                indices = self.pool.choose(self.pool.distances(self.frozen(batch.to(self.device))))
-                chosen[i] += torch.bincount(indices.flatten(), minlength=self.pool_size)
-        chosen = distributed.total(chosen)
+        chosen = distributed.total(torch.stack([torch.zeros_like(self.chosen_at_test), *tested])[1:])
         return {
             "chosen_in_training": self.pool.counts.tolist(),
             "chosen_in_tests": chosen.tolist(),

@@ -26,7 +26,7 @@ from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.snapshot import Snapshot, taught
-from promptpool.losses import distillation
+from promptpool.losses import columns, distillation
 
 
 class LwF(Learner):
@@ -70,8 +70,8 @@ class LwF(Learner):
         if not self.teacher:
             return super().loss(batch)
         own, theirs = taught(self, self.teacher, batch)
-        logits, answers, old = self.head(own), self.teacher["head"](theirs), list(self.old)
-        kept = distillation(logits[:, old], answers[:, old], self.temperature).mean()
+        logits, answers = self.head(own), self.teacher["head"](theirs)
+        kept = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature).mean()
         return F.cross_entropy(self.visible(logits), batch.y) + self.distill * kept
 
     def after(self, experience: Experience) -> None:

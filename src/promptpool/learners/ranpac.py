@@ -25,7 +25,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.data.stream import Batch, Examples, Experience
+from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.head import Head, with_rows
@@ -121,8 +121,8 @@ class RanPAC(Learner):
         features = features.double()
         return F.relu(features @ self.directions) if self.projections else features
 
-    def facts(self, tests: Sequence[Examples], batch_size: int) -> dict[str, Any]:
-        del tests, batch_size
+    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+        del tested
         return {"ridge": self.chosen_ridge}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
-"""Every test image once, in the plain view, among the classes seen so far."""
+"""Every test image once, in the plain view, among the classes seen so far or all that there will be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,15 @@ from promptpool import distributed
 from promptpool.data.stream import Batch, Examples
 from promptpool.learners.base import Learner
 from promptpool.losses import only
+
+TEST_CLASSES = ("seen", "all")
+
+
+class Count(NamedTuple):
+    """How many examples of a test set are predicted right, without the task and where asked for with the task given."""
+
+    correct: int
+    correct_given_task: int | None = None
 
 
 @torch.no_grad()
@@ -24,18 +34,24 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
 
 
 @torch.no_grad()
-def count_correct(learner: Learner, test: Examples, batch_size: int) -> tuple[int, int]:
-    """How many examples are predicted right without the task, and with the task given, over all ranks."""
+def count_correct(
+    learner: Learner, test: Examples, batch_size: int, *, task_given: bool = False, test_classes: str = "seen"
+) -> Count:
+    """Count over all ranks; `test_classes` are the classes predicted among, those seen or every row of the head."""
     learner.eval()
     seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
-    right = torch.zeros(2, dtype=torch.long)
-    for batch in my_part(test).batches(batch_size):
+    right, mine = torch.zeros(2, dtype=torch.long), my_part(test)
+    learner.expect(mine)
+    for batch in mine.batches(batch_size):
         here = batch.to(learner.device)
-        logits, told = learner.logits(here), learner.told(here, own.tolist())
-        right[0] += (only(logits, seen).argmax(dim=1).cpu() == batch.y).sum()
-        right[1] += (only(logits if told is None else told, own).argmax(dim=1).cpu() == batch.y).sum()
+        logits = learner.logits(here)
+        among = only(logits, seen) if test_classes == "seen" else logits
+        right[0] += (among.argmax(dim=1).cpu() == batch.y).sum()
+        if task_given:
+            told = learner.told(here, own.tolist())
+            right[1] += (only(logits if told is None else told, own).argmax(dim=1).cpu() == batch.y).sum()
     without, given = distributed.total(right).tolist()
-    return without, given
+    return Count(without, given if task_given else None)
 
 
 def my_part(test: Examples) -> Examples:

@@ -24,7 +24,7 @@ from promptpool.data.stream import Batch, Experience, Stream, held
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
-from promptpool.training.evaluation import count_correct, my_part
+from promptpool.training.evaluation import TEST_CLASSES, Count, count_correct
 from promptpool.training.record import Record
 
 
@@ -43,6 +43,10 @@ class Plan:
     seed: int = 0  # of the order of examples
     test_batch_size: int = 128
     task_given: bool = False  # also test among each test set's own classes
+    test_classes: str = (
+        "seen"  # those predicted among: "seen" so far, or "all" rows of a head that has them from the start
+    )
+    drop_last: bool = False  # leave out an epoch's last batch if it is not full
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "test_batch_size"):
@@ -51,6 +55,7 @@ class Plan:
         above_zero(learning_rate=self.learning_rate)
         zero_or_more(weight_decay=self.weight_decay)
         one_of(OPTIMISERS, optimiser=self.optimiser)
+        one_of(TEST_CLASSES, test_classes=self.test_classes)
         below_one(momentum=self.momentum)
         if self.momentum and self.optimiser == "adam":
             raise ValueError(f"momentum = {self.momentum}: is of sgd, adam has its own")
@@ -80,7 +85,7 @@ class Session:
         self.loss_sum, self.loss_count = 0.0, 0
         self.descend: Descent | None = None
         self.records: list[Record] = []
-        if learner.sees_all or not stream.boundaries:
+        if learner.sees_all or not stream.boundaries or plan.test_classes == "all":
             learner.grow(len(stream.class_names))
 
     @property
@@ -90,8 +95,12 @@ class Session:
     @property
     def steps(self) -> int:
         """How many steps the whole stream takes."""
-        sizes = (len(self.learner.lesson(experience)) for experience in self.stream.experiences)
-        return sum(-(-size // self.plan.batch_size) for size in sizes) * self.epochs
+        return sum(map(self._batches, self.stream.experiences)) * self.epochs
+
+    def _batches(self, experience: Experience) -> int:
+        """How many batches an epoch over an experience has."""
+        size, full = len(self.learner.lesson(experience)), self.plan.batch_size
+        return size // full if self.plan.drop_last else -(-size // full)
 
     def __iter__(self) -> Iterator[Step]:
         while self.experience < len(self.stream.experiences):
@@ -99,8 +108,9 @@ class Session:
             if self.descend is None:
                 self.begin(experience)
             loss = None
+            self.learner.expect(self.learner.lesson(experience))
             while self.epoch < self.epochs:
-                batches = self.order(experience).split(self.plan.batch_size)
+                batches = self.order(experience).split(self.plan.batch_size)[: self._batches(experience)]
                 with closing(self._shown(experience, batches[self.batch :])) as shown:
                     for index, batch in shown:
                         loss = self.learn(experience, index, batch)
@@ -174,26 +184,35 @@ class Session:
         return record
 
     def _record(self, experience: Experience) -> Record:
-        learner, tests = self.learner.eval(), self.stream.tests
-        known = [not set(test.classes).isdisjoint(learner.seen) for test in tests]
-        counts = [
-            count_correct(learner, test, self.plan.test_batch_size) if is_known else (None, None)
-            for test, is_known in zip(tests, known, strict=True)
-        ]
-        ready = [my_part(test) for test, is_known in zip(tests, known, strict=True) if is_known]
+        learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
+        learner.tested()  # what was noted before is not of a test set
+        counts: list[Count | None] = []
+        notes = []
+        for test in tests:
+            if set(test.classes).isdisjoint(learner.seen):
+                counts.append(None)
+                continue
+            counts.append(
+                count_correct(
+                    learner, test, plan.test_batch_size, task_given=plan.task_given, test_classes=plan.test_classes
+                )
+            )
+            notes.append(learner.tested())
+        given = tuple(None if count is None else count.correct_given_task for count in counts)
         return Record(
             experience=experience.index,
             step=self.step,
             classes_seen=len(learner.seen),
             loss=self.loss_sum / self.loss_count if self.loss_count else None,
-            correct=tuple(without for without, _ in counts),
+            correct=tuple(None if count is None else count.correct for count in counts),
             total=tuple(len(test) for test in tests),
-            correct_given_task=tuple(given for _, given in counts) if self.plan.task_given else None,
+            correct_given_task=given if plan.task_given else None,
             facts={
                 "backbone": learner.backbone.origin,
                 "loss_classes": None if self.loss_count == 0 else learner.loss_classes,
                 **({} if learner.forgets else {"forgets": False}),
-                **learner.facts(ready, self.plan.test_batch_size),
+                **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
+                **learner.facts(notes),
             },
         )
 
@@ -214,7 +233,13 @@ def check(learner: Learner, stream: Stream, plan: Plan) -> None:
     if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
         raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
     for experience in stream.experiences:
-        last = (len(learner.lesson(experience)) - 1) % plan.batch_size + 1
+        size = len(learner.lesson(experience))
+        if plan.drop_last and size < plan.batch_size:
+            raise ValueError(
+                f"batch_size = {plan.batch_size}: experience {experience.index} has {size} examples and drop_last leaves "
+                "none of them, choose a smaller size"
+            )
+        last = plan.batch_size if plan.drop_last else (size - 1) % plan.batch_size + 1
         if last < distributed.world():
             raise ValueError(
                 f"batch_size = {plan.batch_size}: experience {experience.index} would end with a batch of {last} "
