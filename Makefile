@@ -4,14 +4,31 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test browser-test ray-test real-test real-tables real-methods check bench format clean
+.PHONY: demo test portable-test portable-check browser-test ray-test real-test real-tables real-methods check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
 
 # Files are spread over the cores, each in processes of one thread.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
 test: $(READY)
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(PYTEST)
+
+# What compares numbers, as it runs on other machines: with several threads, and with the instructions of older processors.
+NUMBERS := tests/learners tests/training tests/backbones tests/data/test_views.py tests/data/test_glyphs.py tests/test_losses.py \
+  tests/test_memory.py tests/test_metrics.py tests/test_optim.py tests/test_prompts.py
+SETTINGS := PROMPTPOOL_TEST_THREADS=1 PROMPTPOOL_TEST_THREADS=2 PROMPTPOOL_TEST_THREADS=3 \
+  ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
+portable-test: $(READY)
+	for setting in $(SETTINGS); do echo "$$setting"; env "$$setting" $(PYTEST) $(NUMBERS) || exit 1; done
+
+# Two of those settings for the cheapest third of those tests.
+CHEAP := tests/learners/test_golden.py tests/learners/test_l2p.py tests/learners/test_ranpac.py tests/learners/test_atomics.py \
+  tests/backbones/test_features.py tests/backbones/test_vit.py tests/data/test_views.py tests/test_losses.py tests/test_memory.py \
+  tests/test_optim.py tests/test_prompts.py
+portable-check: $(READY)
+	for setting in PROMPTPOOL_TEST_THREADS=2 ATEN_CPU_CAPABILITY=default; do \
+	  echo "$$setting"; env "$$setting" $(PYTEST) $(CHEAP) || exit 1; done
 
 browser-test: $(READY)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptpool.experiments.config import Config, load_config
-from promptpool.experiments.runner import BusyError, is_finished, run, run_folder
+from promptpool.experiments.identity import run_folder
+from promptpool.experiments.runner import BusyError, is_finished, run
 from promptpool.files import write_whole
 from promptpool.metrics import average_accuracy, forgetting, learning_accuracy
 from promptpool.training.folder import read_run

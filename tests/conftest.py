@@ -1,5 +1,7 @@
-"""One thread per test process: the models here are too small to share out, and results do not depend on load."""
+"""One thread per test process, since the models here are too small to share out; `make portable-test` sets others."""
 
 import torch
 
-torch.set_num_threads(1)
+from toys import THREADS
+
+torch.set_num_threads(THREADS)

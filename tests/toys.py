@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.training.loop import Plan
 
+THREADS = int(os.environ.get("PROMPTPOOL_TEST_THREADS", "1"))
 CLASSES = 6
 VIEW = View(8)
 RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)

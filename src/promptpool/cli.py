@@ -33,7 +33,8 @@ from promptpool.experiments.config import UNTRAINED, Config, ConfigError, keywor
 from promptpool.experiments.demo import demo_configs, verdict
 from promptpool.experiments.display import Watched, reading, show
 from promptpool.experiments.estimate import estimate
-from promptpool.experiments.runner import is_finished, run, run_folder
+from promptpool.experiments.identity import run_folder
+from promptpool.experiments.runner import is_finished, run
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
 from promptpool.report.report import write_report

@@ -133,12 +133,8 @@ def test_values_are_set_by_table_and_key(preset: Path) -> None:
 
 
 def test_the_backbone_decides_the_view_unless_told(preset: Path) -> None:
-    assert build(load_config(str(preset))).config["view"] == {
-        "size": 32,
-        "values": "unit",
-        "crop": None,
-        "flip": False,
-    }
+    view = build(load_config(str(preset))).learner.view
+    assert (view.size, view.values, view.crop, view.flip) == (32, "unit", None, False)
     assert build(load_config(str(preset), ["view.values=symmetric"])).learner.view.values == "symmetric"
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from promptpool.cli import app
 from promptpool.experiments.config import ConfigError, load_config
-from promptpool.experiments.runner import is_finished, run, run_folder
+from promptpool.experiments.identity import run_folder
+from promptpool.experiments.runner import is_finished, run
 from promptpool.training.folder import read_run
 from small_runs import preset as preset_fixture
 from small_runs import small_preset
@@ -31,7 +32,7 @@ def test_a_run_leaves_all_that_is_known_of_it(preset: Path, tmp_path: Path) -> N
     found = read_run(folder)
     assert found.finished
     assert is_finished(folder, config)
-    with pytest.raises(ConfigError, match="another seed"):
+    with pytest.raises(ConfigError, match="seed = 0 there, 1 here"):
         is_finished(folder, load_config(str(preset), ["seed=1"]))
     assert len(found.records) == len(found.seconds) == 5
     assert found.config["learner"]["top_k"] == 5
@@ -96,8 +97,7 @@ def test_a_folder_of_another_configuration_is_refused_and_left_alone(preset: Pat
     before = (tmp_path / "run/config.toml").read_bytes()
     result = CliRunner().invoke(app, ["run", str(preset), "--folder", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "another" in result.stderr
-    assert "learner" in result.stderr
+    assert "other values: learner.name = nearest-mean there, l2p here" in result.stderr
     assert (tmp_path / "run/config.toml").read_bytes() == before
 
 

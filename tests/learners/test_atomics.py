@@ -18,7 +18,7 @@ class Listening(TorchDispatchMode):
     """Notes every operation that adds to places named by indices, on as many threads as there are."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.heard: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -8,8 +8,8 @@ import pytest
 
 from promptpool.experiments import paper
 from promptpool.experiments.config import complete, load_config, presets
+from promptpool.experiments.identity import run_folder
 from promptpool.experiments.paper import Reported, Row
-from promptpool.experiments.runner import run_folder
 from promptpool.reproduce.benchmarks import MINI, PAPER, SCALES
 from promptpool.reproduce.plan import NAMES, Wanted, seeded
 from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES

@@ -18,7 +18,7 @@ from promptpool import distributed
 from promptpool.learners.ewc import EWC
 from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.training.loop import Session
-from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks, toy_stream
 
 # Seven examples do not divide by two; five of a batch of fifteen are all on the first rank.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,7 +45,7 @@ def information(name: str, values: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     distributed.start()
     found = {f"{case}/{key}": value for case, made in CASES.items() for key, value in information(*made).items()}
     if distributed.rank() == 0:

@@ -19,7 +19,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.learners.gdumb import GDumb
 from promptpool.training.checkpoint import learn
-from toys import RANDOM_VIEW, VIEW, backbone_of, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import RANDOM_VIEW, THREADS, VIEW, backbone_of, toy_learner, toy_plan_for_ranks, toy_stream
 
 # Batches of one row; and of two and one, of which the odd row comes last. Both draw views and boxes.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,7 +37,7 @@ def fitted(name: str, values: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     distributed.start()
     found = {
         f"{case}/{key}": value.contiguous() for case, made in CASES.items() for key, value in fitted(*made).items()

@@ -18,7 +18,7 @@ import torch
 
 from promptpool.files import write_whole
 from promptpool.training.checkpoint import learn
-from toys import SHORT, toy_learner, toy_stream
+from toys import SHORT, THREADS, toy_learner, toy_stream
 
 
 def run(name: str, folder: Path) -> None:
@@ -31,7 +31,7 @@ def run(name: str, folder: Path) -> None:
 
 def main() -> None:
     name, folder, seed, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     moments = random.Random(seed)  # noqa: S311
     killed = 0
     while True:

@@ -19,7 +19,7 @@ from promptpool.learners.base import Learner
 from promptpool.training.checkpoint import learn, save_checkpoint
 from promptpool.training.loop import Session
 from promptpool.training.record import Record
-from toys import METHODS, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import METHODS, RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks, toy_stream
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
@@ -46,7 +46,7 @@ def resumed(name: str, checkpoint: Path) -> list[Record]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     distributed.start()
     for name in METHODS:
         learner = toy_learner(name, view=RANDOM_VIEW)

@@ -3,10 +3,10 @@
 q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs
 read it. Ids are made of contents, so one store serves any number of streams.
 
-With several threads the last bits of a feature depend on the size of the batch it is computed in and on its place there.
-So every feature is computed in a chunk of one size, at the place that its id says: whichever batch asks for it first,
-in whichever run or process, it is the same to the bit. Places of a chunk that nobody asked for are given to examples that
-were announced by `expect`, so that they are not wasted.
+With several threads the last bits of a feature depend on the size of the batch it is computed in and on its place
+there. So every feature is computed in a chunk of one size, at the place that its id says: whichever batch asks for it
+first, in whichever run or process, it is the same to the bit. Places of a chunk that nobody asked for are given to
+examples that were announced by `expect`, so that they are not wasted.
 
 `save` and `load` keep features between processes; a file that is damaged, of something else, or made by another number
 of threads or another version of torch is as good as none.

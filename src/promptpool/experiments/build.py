@@ -6,7 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +43,7 @@ class Notes(NamedTuple):
 
 
 class Built(NamedTuple):
-    """What a configuration means; `config` has the values that the backbone decided written out too."""
+    """What a configuration means."""
 
     config: Config
     learner: Learner
@@ -91,8 +90,7 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     """All that a run needs; raises `ConfigError` in one line where a value cannot be meant."""
     stock = Stock() if stock is None else stock
     backbone = _backbone(config["backbone"], stock)
-    own = {"size": backbone.image_size, "values": backbone.values or "unit"}
-    view = _made("view", View, own | config["view"])
+    view = _made("view", View, _own_view(backbone) | config["view"])
     plan = _made("plan", Plan, config["plan"])
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
     frozen = stock.frozen(repr((config["backbone"], view)), backbone, view)
@@ -106,7 +104,16 @@ def build(config: Config, stock: Stock | None = None) -> Built:
         check(learner, stream, plan)
     except ValueError as error:
         raise ConfigError(_prefixed(str(error), config)) from error
-    return Built(config | {"view": asdict(view)}, learner, stream, plan, notes)
+    return Built(config, learner, stream, plan, notes)
+
+
+def backbone_view(config: Config) -> Config:
+    """The size and values of the view that are the backbone's own."""
+    return _own_view(_backbone(config["backbone"], Stock()))
+
+
+def _own_view(backbone: ViT | ResNet18) -> Config:
+    return {"size": backbone.image_size, "values": backbone.values or "unit"}
 
 
 def _backbone(values: Config, stock: Stock) -> ViT | ResNet18:

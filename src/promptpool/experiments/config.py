@@ -47,6 +47,7 @@ SHIPPED = "vit-glyphs"
 UNTRAINED: dict[str, Callable[..., Any]] = {"resnet18": resnet18}  # backbones with fresh weights, by name
 EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
 TABLES = ("dataset", "scenario", "backbone", "view", "learner", "plan")
+FORMAT = 2  # of a written configuration; it grows whenever a default comes to mean something else
 
 
 class ConfigError(ValueError):
@@ -93,17 +94,36 @@ def overridden(config: Config, overrides: Sequence[str]) -> Config:
     return changed
 
 
+def target(table: str, values: Config) -> Callable[..., Any]:
+    """What the values of a table are for; raises `KeyError` where there is no such name."""
+    if table == "backbone":
+        return UNTRAINED.get(str(values["name"]), load_backbone)
+    named: dict[str, dict[str, Callable[..., Any]]] = {"dataset": DATASETS, "scenario": SCENARIOS, "learner": LEARNERS}
+    return {"view": View, "plan": Plan}[table] if table not in named else named[table][str(values["name"])]
+
+
 def _keys(table: str, values: Any) -> set[str]:
     """The keys of a table by its name; none where there is no such name."""
-    name = str(values["name"])
-    named: dict[str, dict[str, Callable[..., Any]]] = {"dataset": DATASETS, "scenario": SCENARIOS, "learner": LEARNERS}
-    target = UNTRAINED.get(name, load_backbone) if table == "backbone" else named.get(table, {}).get(name)
-    return {"name", *keywords(target), *EXTRA.get(table, {})} if target else set()
+    try:
+        return {"name", *keywords(target(table, values)), *EXTRA.get(table, {})}
+    except KeyError:
+        return set()
 
 
 def complete(config: Config) -> Config:
     """The configuration with every default written out, checked."""
-    _known(config, ("seed", "profile", "benchmark", *TABLES), "")
+    whole = completed(config)
+    vote, voters = whole["learner"].get("vote", 0), [name for name, p in PROFILES.items() if "vote" in p.learner]
+    if vote and whole.get("profile") not in voters:
+        raise ConfigError(f"learner.vote = {vote}: tells the model the task; only for profile = {', '.join(voters)}")
+    return whole
+
+
+def completed(config: Config) -> Config:
+    """The configuration with every default written out, each value checked by itself."""
+    _known(config, ("format", "seed", "profile", "benchmark", *TABLES), "")
+    if _typed("format", config.get("format", FORMAT), int) > FORMAT:
+        raise ConfigError(f"format = {config['format']}: is of a newer version of promptpool; this one knows {FORMAT}")
     for table in TABLES:
         _typed(table, config.get(table, {}), dict)
     whole: Config = {"seed": _typed("seed", config.get("seed", 0), int)}
@@ -122,9 +142,6 @@ def complete(config: Config) -> Config:
     for table, seed in (("", whole["seed"]), *((f"{name}.", whole[name].get("seed")) for name in TABLES)):
         if seed is not None and not 0 <= seed < 2**63:
             raise ConfigError(f"{table}seed = {seed}: must lie between 0 and 2**63")
-    vote, voters = whole["learner"].get("vote", 0), [name for name, p in PROFILES.items() if "vote" in p.learner]
-    if vote and whole.get("profile") not in voters:
-        raise ConfigError(f"learner.vote = {vote}: tells the model the task; only for profile = {', '.join(voters)}")
     return whole
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,8 @@ import torch
 from promptpool import __version__, distributed
 from promptpool.data.stream import class_counts
 from promptpool.experiments.build import Built, Stock, build
-from promptpool.experiments.config import Config, ConfigError, to_toml
+from promptpool.experiments.config import Config, ConfigError
+from promptpool.experiments.identity import differences, written
 from promptpool.files import write_whole
 from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
 from promptpool.training.folder import (
@@ -47,28 +45,13 @@ class BusyError(ConfigError):
     """Another process is at work in the folder."""
 
 
-def run_folder(root: Path, name: str, config: Config) -> Path:
-    """Where a configuration's run lies: its name and a hash of all its values."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    return root / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(name).stem)}-{digest}"
-
-
 def is_finished(path: Path, config: Config) -> bool:
     """Whether the folder holds this configuration's run, at its end; one of another configuration is an error."""
     if not is_run(path):
         return False
-    asked, held = _comparable(config), _comparable(tomllib.loads((path / CONFIG).read_text(encoding="utf-8")))
-    if asked != held:
-        differing = ", ".join(name for name in asked if asked[name] != held.get(name))
-        raise ConfigError(f"{path}: holds the run of a configuration with another {differing}")
+    if found := differences(config, path):
+        raise ConfigError(f"{path}: holds the run of other values: {'; '.join(found)}")
     return (path / ENVIRONMENT).exists() and read_run(path).finished
-
-
-def _comparable(config: Config) -> Config:
-    """The configuration as it reads back from its file, without what the backbone decides."""
-    written: Config = tomllib.loads(to_toml(config))
-    view = {name: value for name, value in written["view"].items() if name not in ("size", "values")}
-    return written | {"view": view}
 
 
 def run(
@@ -105,7 +88,7 @@ def open_session(built: Built, path: Path) -> Session:
     if (path / CHECKPOINT).exists():
         load_checkpoint(path / CHECKPOINT, session)
     if distributed.rank() == 0:
-        write_whole(path / CONFIG, to_toml(built.config).encode())
+        write_whole(path / CONFIG, written(built.config, asdict(built.learner.view)).encode())
         write_json(path / ENVIRONMENT, environment(built))
         if not built.stream.boundaries:
             write_json(path / SCHEDULE, class_counts(built.stream, STRETCHES))

@@ -61,8 +61,8 @@ class NearestMean(Learner):
         return None
 
     def logits(self, batch: Batch) -> Tensor:
-        means = (self.sums / self.counts.clamp(min=1)[:, None]).float().to(self.device)
         features = self.frozen(batch)
+        means = (self.sums / self.counts.clamp(min=1)[:, None]).to(features.dtype).to(features.device)
         if self.distance == "cosine":
             return F.normalize(features, dim=-1) @ F.normalize(means, dim=-1).T
         return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")  # as exact in any batch

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest
-from promptpool.experiments.runner import is_finished, run_folder
+from promptpool.experiments.identity import run_folder
+from promptpool.experiments.runner import is_finished
 from promptpool.metrics import Matrix
 from promptpool.reproduce import batches
 from promptpool.reproduce.claims import Claim, claims
@@ -126,7 +127,7 @@ def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
         except (ConfigError, OSError) as error:
             complaints.setdefault(str(error), job.name)
             continue
-        kind = repr((job.config["backbone"], built.config["view"]))
+        kind = repr((job.config["backbone"], built.learner.view))
         if kind not in pace:
             pace[kind] = seconds_per_pass(built)
         costed.append(replace(job, work=max(work(built) * pace[kind], 1e-3)))

@@ -7,6 +7,7 @@ refused for any other.
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Iterator
@@ -91,8 +92,9 @@ def load_checkpoint(path: Path, session: Session) -> None:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise BadFileError(f"{path}: not a checkpoint of ours")
     theirs, ours = header.get("belongs"), json.loads(json.dumps(belongs(session)))
-    if theirs != ours:
-        differing = [name for name in ours if not isinstance(theirs, dict) or theirs.get(name) != ours[name]]
+    usual = json.loads(json.dumps(_defaults(session)))
+    differing = [name for name in ours if not isinstance(theirs, dict) or _differs(theirs.get(name), ours[name], usual)]
+    if differing:
         hint = "; the data have changed since, a new run needs a folder of its own" if differing == ["stream"] else ""
         raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}{hint}")
     try:
@@ -122,6 +124,26 @@ def belongs(session: Session) -> dict[str, Any]:
         "stream": session.stream.fingerprint,
         "plan": asdict(session.plan),
     }
+
+
+def _defaults(session: Session) -> dict[str, Any]:
+    """The default of every value of learner, view and plan that has one."""
+    found: dict[str, Any] = {}
+    for target in (type(session.learner).__init__, type(session.learner.view), type(session.plan)):
+        parameters = inspect.signature(target).parameters.items()
+        found |= {name: value.default for name, value in parameters if value.default is not inspect.Parameter.empty}
+    return found
+
+
+def _differs(theirs: Any, ours: Any, usual: dict[str, Any]) -> bool:
+    """Whether two values differ; a keyword that came after a checkpoint was written had its default then."""
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return any(_differs(there, here, usual) for there, here in zip(theirs, ours, strict=True))
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return bool(theirs.keys() - ours) or any(
+            theirs.get(key, usual.get(key)) != value for key, value in ours.items()
+        )
+    return bool(theirs != ours)
 
 
 def _place(place: Any, session: Session) -> list[int]:

@@ -236,8 +236,8 @@ def check(learner: Learner, stream: Stream, plan: Plan) -> None:
         size = len(learner.lesson(experience))
         if plan.drop_last and size < plan.batch_size:
             raise ValueError(
-                f"batch_size = {plan.batch_size}: experience {experience.index} has {size} examples and drop_last leaves "
-                "none of them, choose a smaller size"
+                f"batch_size = {plan.batch_size}: experience {experience.index} has {size} examples, of which "
+                "drop_last leaves none, choose a smaller size"
             )
         last = plan.batch_size if plan.drop_last else (size - 1) % plan.batch_size + 1
         if last < distributed.world():

@@ -1,0 +1,98 @@
+"""What a run is: the values that differ from the defaults, and the version of the format they are written in.
+
+A new keyword whose default means what was done before it came therefore changes no run. A folder is named by a hash of
+these values; one that an earlier version named otherwise is found by what its `config.toml` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from promptpool.errors import BadFileError
+from promptpool.experiments.build import backbone_view
+from promptpool.experiments.config import FORMAT, TABLES, Config, ConfigError, completed, defaults, target, to_toml
+from promptpool.training.folder import CONFIG, is_run
+
+DECIDED = "view_by_backbone"  # the key of a written configuration that names what the backbone decided
+
+
+def essential(config: Config) -> Config:
+    """Of a complete configuration the seed and, by table, the name and every value that is not the default."""
+    found: Config = {"seed": config["seed"]}
+    for table in TABLES:
+        values = config[table]
+        usual = {"joint": False, **defaults(target(table, values))}
+        if table == "view":
+            del usual["values"]  # where they are not given the backbone decides
+        found[table] = {key: value for key, value in values.items() if key == "name" or value != usual.get(key, ...)}
+    return found
+
+
+def run_folder(root: Path, name: str, config: Config) -> Path:
+    """Where a configuration's run lies, or will lie; a folder of an earlier version with the same values is taken."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem)
+    identity = {"format": FORMAT, **essential(config)}
+    path = root / f"{stem}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]}"
+    if is_run(path):
+        return path
+    others = sorted(root.glob(f"{stem}-{'[0-9a-f]' * 8}"))
+    return next((other for other in others if is_run(other) and not _differs(config, other)), path)
+
+
+def written(config: Config, view: dict[str, Any]) -> str:
+    """The configuration as a run folder keeps it: with the whole view, and which of its values the backbone decided."""
+    decided = [key for key in view if key not in config["view"]]
+    return to_toml({"format": FORMAT, **config, DECIDED: decided, "view": view})
+
+
+def differences(config: Config, path: Path) -> list[str]:
+    """How the values that a run folder holds differ from a configuration, in words."""
+    try:
+        held = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadFileError(f"{path / CONFIG}: not TOML ({error})") from error
+    decided, view = held.pop(DECIDED, None), dict(held.get("view", {}))
+    for name in ("profile", "benchmark"):  # their values are all written out, and may have changed since
+        held.pop(name, None)
+    held["view"] = {key: value for key, value in view.items() if key not in ("size", "values")}
+    plain = config | {"view": {key: value for key, value in config["view"].items() if key not in ("size", "values")}}
+    theirs, ours = (_readable(essential(whole)) for whole in (completed(held), plain))
+    found = [] if theirs["seed"] == ours["seed"] else [f"seed = {theirs['seed']} there, {ours['seed']} here"]
+    for table in TABLES:
+        for key in sorted({*theirs[table], *ours[table]}):
+            there, here = (side[table].get(key, "default") for side in (theirs, ours))
+            if there != here:
+                found.append(f"{table}.{key} = {there} there, {here} here")
+    return found + _view_differences(config, view, decided)
+
+
+def _view_differences(config: Config, held: dict[str, Any], decided: list[str] | None) -> list[str]:
+    """Size and values of a view, which are the backbone's unless given; an earlier version did not note which."""
+    found = []
+    for key in ("size", "values"):
+        if key in config["view"]:
+            here = config["view"][key]
+        elif decided is not None:
+            here = held.get(key) if key in decided else "the backbone's own"
+        else:
+            here = backbone_view(config)[key]
+        if key in held and _readable(here) != _readable(held[key]):
+            found.append(f"view.{key} = {held[key]} there, {here} here")
+    return found
+
+
+def _differs(config: Config, path: Path) -> bool:
+    try:
+        return bool(differences(config, path))
+    except (BadFileError, ConfigError):  # damaged, or of values that are no more
+        return True
+
+
+def _readable(value: Any) -> Any:
+    """A value as it reads back from JSON."""
+    return json.loads(json.dumps(value))
