@@ -176,3 +176,83 @@ def test_a_learner_is_trained_on_its_lesson_and_concluded_before_it_is_judged() 
     assert learner.judged == len(stream.experiences)
     first = [int((test.y == test.classes[0]).sum()) for test in stream.tests]
     assert session.records[-1].correct_given_task == tuple(first)
+
+
+class Noting(Learner):
+    """Notes the size of every batch, and whether the task was ever given."""
+
+    def __init__(self) -> None:
+        super().__init__(toy_backbone(), VIEW, train_backbone=False)
+        self.sizes: list[int] = []
+        self.given = 0
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        self.sizes.append(len(batch.y))
+        return super().step(batch, descend)
+
+    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+        self.given += 1
+        return super().told(batch, classes)
+
+
+def test_a_last_batch_that_is_not_full_can_be_dropped() -> None:
+    stream = toy_stream()  # 32 images a task
+    for dropped, expected in ((False, [10, 10, 10, 2]), (True, [10, 10, 10])):
+        learner = Noting()
+        session = Session(learner, stream, Plan(epochs=2, batch_size=10, learning_rate=0.01, drop_last=dropped))
+        steps = [step.step for step in session]
+        assert learner.sizes == expected * 6
+        assert session.steps == steps[-1] == len(expected) * 6
+    with pytest.raises(
+        ValueError, match="batch_size = 33: experience 0 has 32 examples, of which drop_last leaves none"
+    ):
+        Session(Noting(), stream, Plan(batch_size=33, drop_last=True))
+    assert 5 * (5000 // 128) == 195, "the steps of the released code for a task of Split CIFAR-100"
+
+
+def test_the_classes_to_predict_among_can_be_all_of_them() -> None:
+    plan = Plan(epochs=1, batch_size=16, learning_rate=0.01, test_classes="all")
+    learner = toy_learner("l2p", head_start="truncated-normal")
+    session = Session(learner, toy_stream(), plan)
+    assert len(learner.head.bias) == 6, "every row is there before the first task"
+    untrained = learner.head.weight.detach().clone()
+    for step in session:
+        if step.record is None:
+            continue
+        seen = list(learner.seen)
+        unseen = [c for c in range(6) if c not in seen]
+        assert torch.equal(learner.head.weight[unseen], untrained[unseen])
+        for number, test in enumerate(session.stream.tests[: step.experience + 1]):
+            with torch.no_grad():
+                scores = [learner.logits(image)[0].tolist() for image in test.batches(1)]
+            right = sum(max(range(6), key=row.__getitem__) == y for row, y in zip(scores, test.y.tolist(), strict=True))
+            assert step.record.correct[number] == right
+        assert step.record.facts["test_classes"] == "all"
+    plain = list(learn(toy_learner("l2p"), toy_stream(), SHORT))
+    assert "test_classes" not in plain[0].facts
+    with pytest.raises(ValueError, match="test_classes = 'some': must be one of seen, all"):
+        Plan(test_classes="some")
+
+
+def test_the_task_is_given_only_where_that_is_asked_for() -> None:
+    for asked in (False, True):
+        learner = Noting()
+        plan = Plan(epochs=1, batch_size=16, learning_rate=0.01, test_batch_size=14, task_given=asked)
+        records = list(learn(learner, toy_stream(), plan))
+        assert learner.given == (6 if asked else 0)
+        assert (records[-1].correct_given_task is not None) is asked
+
+
+def test_l2p_goes_through_its_tests_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = toy_learner("l2p")
+    choices, asked = 0, learner.pool.choose  # type: ignore[union-attr]
+
+    def choose(gamma: Tensor) -> Tensor:
+        nonlocal choices
+        choices += 0 if learner.training else len(gamma)
+        return asked(gamma)  # type: ignore[no-any-return, operator]
+
+    monkeypatch.setattr(learner.pool, "choose", choose)
+    records = list(learn(learner, toy_stream(), SHORT))
+    assert choices == 14 * (1 + 2 + 3)
+    assert [sum(map(sum, record.facts["chosen_in_tests"])) for record in records] == [14 * 5, 28 * 5, 42 * 5]

@@ -37,9 +37,9 @@ class Learner(nn.Module):
 
     The base of every method. A method overrides `loss`, and the two empty hooks `before` and `after` (no super()
     needed); seldom `step` and `logits`. `remembers` names plain attributes that belong in a checkpoint: tensors,
-    numbers, strings, containers of them, memories. A learner that trains its backbone works on a copy of its own; one that
-    does not shares the one it is given and freezes it: its parameters no longer ask for gradients, and it is in evaluation
-    mode. One that reads frozen features even so (`keeps_original`) shares and freezes the given one too.
+    numbers, strings, containers of them, memories. A learner that trains its backbone works on a copy of its own; one
+    that does not shares the one it is given and freezes it: its parameters no longer ask for gradients, and it is in
+    evaluation mode. One that reads frozen features even so (`keeps_original`) shares and freezes the given one too.
     """
 
     frozen: FrozenFeatures  # of the backbone as it was given; not of learners that train it and do without
