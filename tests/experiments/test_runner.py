@@ -40,7 +40,6 @@ def test_a_run_leaves_all_that_is_known_of_it(preset: Path, tmp_path: Path) -> N
     assert found.environment["trained_parameters"] == 10 * 6 * 32 + 50 * 33
     assert len(found.environment["class_names"]) == 50
     assert sorted(path.name for path in folder.iterdir()) == [
-        ".lock",
         "checkpoint",
         "config.toml",
         "environment.json",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from promptpool import __version__, distributed
 from promptpool.data.stream import class_counts
 from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import Config, ConfigError, to_toml
-from promptpool.files import write_whole
+from promptpool.files import locked, write_whole
 from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
 from promptpool.training.folder import (
     CHECKPOINT,
@@ -152,10 +151,10 @@ def _alone(path: Path) -> Iterator[None]:
         yield
         return
     path.mkdir(parents=True, exist_ok=True)
-    with (path / ".lock").open("w") as file:
+    with ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            held.enter_context(locked(path / ".lock"))
+        except BlockingIOError as error:
             raise BusyError(f"{path}: another process is at work in this run") from error
         yield
 
