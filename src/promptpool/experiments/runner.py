@@ -176,9 +176,11 @@ def _revision() -> str | None:
     return asked.stdout.strip() if tracked.returncode == 0 else None
 
 
-def peak_memory() -> int:
-    """The most memory this process has held, in bytes."""
-    import resource
-
+def peak_memory() -> int | None:
+    """The most memory this process has held, in bytes; None on Windows, which tells in another way."""
+    try:
+        import resource
+    except ImportError:
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
