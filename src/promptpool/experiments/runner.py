@@ -114,8 +114,13 @@ def open_session(built: Built, path: Path) -> Session:
 
 
 def device() -> torch.device:
-    """This process's GPU if there is one; CUDA_VISIBLE_DEVICES decides which, and an empty one means the CPU."""
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    """This process's GPU if there is one, NVIDIA's or Apple's, or else the CPU.
+
+    CUDA_VISIBLE_DEVICES decides which of NVIDIA's, and an empty one means none of them.
+    """
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def environment(built: Built) -> dict[str, Any]:
