@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test browser-test ray-test real-test real-tables real-methods check bench format clean
+.PHONY: demo test browser-test ray-test real-test real-tables real-methods wheel-test check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -55,6 +55,10 @@ real-methods: $(READY)
 	  $(BIN)/promptpool run cifar100-small-$$method --runs runs/methods || exit 1; \
 	done
 	$(BIN)/promptpool report runs/methods/* --out report/methods
+
+# The package as it is installed, away from its source.
+wheel-test: $(READY)
+	.ci/wheel-test $(BIN)/python
 
 check: $(READY)
 	$(BIN)/ruff check .
