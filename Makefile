@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test portable-test portable-check browser-test ray-test real-test real-tables real-methods check bench format clean
+.PHONY: demo test portable-test portable-check browser-test ray-test real-test real-tables real-methods wheel-test check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -72,6 +72,10 @@ real-methods: $(READY)
 	  $(BIN)/promptpool run cifar100-small-$$method --runs runs/methods || exit 1; \
 	done
 	$(BIN)/promptpool report runs/methods/* --out report/methods
+
+# The package as it is installed, away from its source.
+wheel-test: $(READY)
+	.ci/wheel-test $(BIN)/python
 
 check: $(READY)
 	$(BIN)/ruff check .

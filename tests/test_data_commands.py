@@ -240,6 +240,6 @@ def test_a_terminal_gets_a_bar() -> None:
     with data_commands.shown(Console(file=written, force_terminal=True, width=100)):
         report("toy.bin", 100_000, 300_000)
         report("toy.bin", 300_000, 300_000)
-        report("waiting for another process: toy.bin.part", 0)
+        report("waiting for another process: toy.bin.lock", 0)
     assert "300.0/300.0 kB" in written.getvalue()
-    assert "waiting for another process: toy.bin.part" in written.getvalue()
+    assert "waiting for another process: toy.bin.lock" in written.getvalue()

@@ -232,7 +232,7 @@ def describe(config: Config) -> None:
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": f"{cost.seconds:.0f} s" + (f", and more where {later} after each task" if later else ""),
-        "memory": f"{cost.memory / 2**20:.0f} MiB",
+        **({} if cost.memory is None else {"memory": f"{cost.memory / 2**20:.0f} MiB"}),
     }
     Console().print(_table("this run would be", rows))
 

@@ -1,9 +1,15 @@
-"""Where files go, and files that are there whole or not at all."""
+"""Where files go, files that are there whole or not at all, and locks between processes."""
 
 from __future__ import annotations
 
+import io
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+PAUSE = 0.1  # seconds between two looks at a lock, where nothing tells that it is free
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -19,6 +25,85 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+@contextmanager
+def locked(path: Path, *, waiting: Callable[[str, int], None] | None = None) -> Iterator[None]:
+    """Hold a lock file, which no other process holds meanwhile; it goes away with the lock.
+
+    With `waiting`, wait for another process, and say so to `waiting` once; without, raise `BlockingIOError` at once.
+    """
+    while True:
+        with path.open("ab", buffering=0) as file:
+            _lock(file, path, waiting)
+            try:
+                if not _is_at(file, path):  # whoever had it was done with it
+                    continue
+                try:
+                    yield
+                finally:
+                    if _is_at(file, path) and not path.stat().st_size:
+                        with suppress(PermissionError):  # Windows removes no open file: there it stays
+                            path.unlink()
+                return
+            finally:
+                _unlock(file)
+
+
+def _lock(file: io.FileIO, path: Path, waiting: Callable[[str, int], None] | None) -> None:
+    try:
+        if _took(file):
+            return
+    except OSError as error:  # a file system without locks
+        if waiting is None:
+            raise BlockingIOError(f"{path}: cannot be locked ({error})") from error
+        return  # whoever waits can bear that two write at once
+    if waiting is None:
+        raise BlockingIOError(f"{path}: another process has it")
+    waiting(f"waiting for another process: {path.name}", 0)
+    while not _took(file, wait=True):
+        time.sleep(PAUSE)
+
+
+def _took(file: io.FileIO, *, wait: bool = False) -> bool:
+    """Whether the file is locked now; on POSIX, `wait` returns when it is."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, which locks bytes: the first, whether or not it is there
+        from msvcrt import LK_NBLCK, locking  # type: ignore[attr-defined]
+
+        file.seek(0)
+        try:
+            locking(file.fileno(), LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlock(file: io.FileIO) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        from msvcrt import LK_UNLCK, locking  # type: ignore[attr-defined]
+
+        file.seek(0)
+        with suppress(OSError):  # a file system without locks
+            locking(file.fileno(), LK_UNLCK, 1)
+        return
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _is_at(file: io.FileIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def cache_folder() -> Path:

@@ -19,11 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from promptpool.complaints import complaints
-from promptpool.data.locks import alone
 from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError
 from promptpool.experiments.display import reading
 from promptpool.experiments.runner import is_finished
+from promptpool.files import locked
+from promptpool.progress import report
 from promptpool.reproduce import tables
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import markdown as claims_markdown
@@ -99,7 +100,7 @@ def reproduce(
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
         folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(folder / ".lock"):
+        with locked(folder / ".lock", waiting=report):
             page = write_results(results, folder, where)
     _print(console, results, form)
     typer.echo(f"tables, figures and the page: {page}", err=True)

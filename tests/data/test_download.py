@@ -405,7 +405,7 @@ def test_a_process_that_is_killed_is_gone_on_with(web: Web, tmp_path: Path) -> N
         while next_line(process) != f"{NAME} {web.half}":
             assert process.poll() is None
         process.kill()
-    assert names(tmp_path) == [f"{NAME}.part"]
+    assert names(tmp_path) == [f"{NAME}.lock", f"{NAME}.part"]
     with another_process(remote(web), tmp_path) as process:
         process.communicate(timeout=60)
     assert process.returncode == 0
@@ -417,7 +417,7 @@ def test_two_processes_fetch_it_once(web: Web, tmp_path: Path) -> None:
     web.plan = [server.stall]
     with another_process(remote(web), tmp_path) as first, another_process(remote(web), tmp_path) as second:
         said = [next_line(first), next_line(second)]
-        assert sorted(said) == [f"{NAME} 0", f"waiting for another process: {NAME}.part 0"]
+        assert sorted(said) == [f"{NAME} 0", f"waiting for another process: {NAME}.lock 0"]
         web.gate.set()
         first.communicate(timeout=60)
         second.communicate(timeout=60)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from promptpool.cli import app
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.identity import run_folder
-from promptpool.experiments.runner import is_finished, run
+from promptpool.experiments.runner import device, is_finished, run
 from promptpool.training.folder import read_run
 from small_runs import preset as preset_fixture
 from small_runs import small_preset
@@ -41,7 +41,6 @@ def test_a_run_leaves_all_that_is_known_of_it(preset: Path, tmp_path: Path) -> N
     assert found.environment["trained_parameters"] == 10 * 6 * 32 + 50 * 33
     assert len(found.environment["class_names"]) == 50
     assert sorted(path.name for path in folder.iterdir()) == [
-        ".lock",
         "checkpoint",
         "config.toml",
         "environment.json",
@@ -189,3 +188,15 @@ def test_a_dry_run_says_what_its_time_leaves_out(preset: Path) -> None:
     values = ["learner.name=gdumb", "learner.capacity=100", "learner.epochs=2"]
     result = CliRunner().invoke(app, ["run", str(preset), *values, "--dry-run"], env={"COLUMNS": "160"})
     assert "and more where a fresh model is fitted after each task" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"), [(True, True, "cuda:1"), (False, True, "mps"), (False, False, "cpu")]
+)
+def test_the_device_is_a_gpu_of_nvidia_or_apple_or_the_cpu(
+    cuda: bool, mps: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: mps)
+    assert str(device()) == expected

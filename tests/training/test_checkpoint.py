@@ -44,6 +44,14 @@ def test_one_file_and_nothing_beside_it(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads what is mapped as Linux tells it")
+def test_a_session_that_goes_on_does_not_hold_the_file(path: Path) -> None:
+    """Or Windows could not replace it by the next checkpoint."""
+    going_on = session()
+    load_checkpoint(path, going_on)
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
 def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.read_bytes()
 

@@ -2,7 +2,7 @@
 
 A set lies in a folder of its name: root/cifar100/cifar-100-python.tar.gz, and unpacked beside it. A file has its name
 only when size and checksum are right; until then it is NAME.part, which the next call goes on with. A process at work
-on a file holds a lock on its part, and others wait. Nothing that was put here by hand is ever replaced.
+on a file holds NAME.lock, and others wait. Nothing that was put here by hand is ever replaced.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from promptpool.data.archives import unpack
-from promptpool.data.locks import alone
 from promptpool.data.published import Remote, find
 from promptpool.data.transfer import BrokenError, RefusedError, UnreachableError, receive
 from promptpool.errors import BadFileError
+from promptpool.files import locked
 from promptpool.progress import report
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -64,12 +64,22 @@ def fetch(remote: Remote, folder: Path, *, pauses: Sequence[float] = PAUSES, tim
     target = folder / remote.name
     if not _is_there(remote, target):
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(_part(remote, folder)) as part:
+        with locked(_lock(remote, folder), waiting=report):
             if not _is_there(remote, target):  # nor did another process fetch it while we waited
-                _fill(part, remote, target, pauses, timeout)
-                os.fsync(part.fileno())
-                _part(remote, folder).replace(target)
+                _fetch(remote, target, pauses, timeout)
     return target
+
+
+def _fetch(remote: Remote, target: Path, pauses: Sequence[float], timeout: float) -> None:
+    path = _part(remote, target.parent)
+    try:
+        with path.open("ab", buffering=0) as part:
+            _fill(part, remote, target, pauses, timeout)
+            os.fsync(part.fileno())
+        path.replace(target)  # closed first: Windows renames no open file
+    finally:
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
 
 
 def unpacked(remote: Remote, folder: Path) -> Path | None:
@@ -181,9 +191,13 @@ def _part(remote: Remote, folder: Path) -> Path:
     return folder / f"{remote.name}.part"
 
 
+def _lock(remote: Remote, folder: Path) -> Path:
+    return folder / f"{remote.name}.lock"
+
+
 def _unpack(remote: Remote, archive: Path) -> None:
     folder = archive.parent
-    with alone(_part(remote, folder)):
+    with locked(_lock(remote, folder), waiting=report):
         if unpacked(remote, folder) is not None:
             return
         for left in folder.glob(".unpacking-*"):  # by a process that was killed

@@ -15,15 +15,16 @@ from promptpool.backbones.resnet import ResNet18
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
-from promptpool.data.locks import alone
 from promptpool.data.scenarios import SCENARIOS, joint
 from promptpool.data.sets import DomainSet, LabelledSet, OwnSet
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
 from promptpool.errors import DataWarning, SkippedFilesWarning
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError
+from promptpool.files import locked
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
+from promptpool.progress import report
 from promptpool.training.loop import Plan, check
 
 # What each scenario takes.
@@ -77,7 +78,7 @@ class Stock:
             if self.folder is not None and len(features) > self.written.get(key, 0):
                 path = self._file(self.folder, key)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with alone(path.with_suffix(".lock")):
+                with locked(path.with_suffix(".lock"), waiting=report):
                     features.load(path)  # what others wrote meanwhile
                     features.save(path)
                 self.written[key] = len(features)

@@ -13,10 +13,10 @@ from promptpool.training.loop import Session
 
 
 class Estimate(NamedTuple):
-    """Seconds and bytes for a whole run on this machine."""
+    """Seconds and bytes for a whole run on this machine; `memory` is None where the system does not tell."""
 
     seconds: float
-    memory: int
+    memory: int | None
     steps: int
     trained_parameters: int
 

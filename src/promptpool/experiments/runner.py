@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from promptpool.data.stream import class_counts
 from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import differences, written
-from promptpool.files import write_whole
+from promptpool.files import locked, write_whole
 from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
 from promptpool.training.folder import (
     CHECKPOINT,
@@ -98,8 +97,13 @@ def open_session(built: Built, path: Path) -> Session:
 
 
 def device() -> torch.device:
-    """This process's GPU if there is one; CUDA_VISIBLE_DEVICES decides which, and an empty one means the CPU."""
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    """This process's GPU if there is one, NVIDIA's or Apple's, or else the CPU.
+
+    CUDA_VISIBLE_DEVICES decides which of NVIDIA's, and an empty one means none of them.
+    """
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def environment(built: Built) -> dict[str, Any]:
@@ -135,10 +139,10 @@ def _alone(path: Path) -> Iterator[None]:
         yield
         return
     path.mkdir(parents=True, exist_ok=True)
-    with (path / ".lock").open("w") as file:
+    with ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            held.enter_context(locked(path / ".lock"))
+        except BlockingIOError as error:
             raise BusyError(f"{path}: another process is at work in this run") from error
         yield
 
@@ -160,9 +164,11 @@ def _revision() -> str | None:
     return asked.stdout.strip() if tracked.returncode == 0 else None
 
 
-def peak_memory() -> int:
-    """The most memory this process has held, in bytes."""
-    import resource
-
+def peak_memory() -> int | None:
+    """The most memory this process has held, in bytes; None on Windows, which tells in another way."""
+    try:
+        import resource
+    except ImportError:
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

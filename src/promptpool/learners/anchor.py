@@ -55,7 +55,7 @@ class Anchor:
             )
             share = new / (weight + new).clamp(min=torch.finfo(new.dtype).tiny)
             between = weight * share * (centre - parameter).square()
-            self.height += float(between.sum(dtype=torch.float64))
+            self.height += float(between.cpu().sum(dtype=torch.float64))  # mps has no float64
             self.weights[name] = weight + new
             self.centres[name] = torch.lerp(centre, parameter, share)
 

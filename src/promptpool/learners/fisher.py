@@ -83,8 +83,8 @@ def fisher_diagonal(
 @torch.no_grad()
 def _drawn(learner: Learner, model: Scores, x: Tensor, draws: Tensor) -> Tensor:
     """A label for each input from the model's own distribution: [B]."""
-    shares = learner.visible(model(x)).double().softmax(dim=1).cumsum(dim=1)
-    return (shares <= draws.to(shares)[:, None] * shares[:, -1:]).sum(dim=1)
+    shares = learner.visible(model(x)).cpu().double().softmax(dim=1).cumsum(dim=1)  # mps has no float64
+    return (shares <= draws.to(shares)[:, None] * shares[:, -1:]).sum(dim=1).to(x.device)
 
 
 def check(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:

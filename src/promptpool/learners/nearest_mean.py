@@ -55,7 +55,7 @@ class NearestMean(Learner):
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         del descend
-        features, y = self.frozen(batch).double().cpu(), batch.y.cpu()
+        features, y = self.frozen(batch).cpu().double(), batch.y.cpu()
         self.sums += distributed.total(torch.zeros_like(self.sums).index_add(0, y, features))
         self.counts += distributed.total(torch.bincount(y, minlength=len(self.counts)))
         return None

@@ -7,20 +7,20 @@
 G and C are sums, so the order of tasks changes nothing but the choice of the ridge. As in the authors' code, of 10^-8,
 10^-7, ..., 10^8 it is the one with the least squared error on a fifth of the present experience, fitted to the rest.
 
-Deviations: no adaptation of the backbone to the first task (the paper's phase 1). Sums and solution are
-in double precision, where the authors have single. Where an experience is longer, or the stream has no boundaries, the
-ridge is chosen on the latest `recent` examples. `projections` is 2000 unless told, not 10000.
+Deviations: no adaptation of the backbone to the first task (the paper's phase 1). Projections, sums and solution are
+in double precision, on the CPU, where the authors have single. Where an experience is longer, or the stream has no
+boundaries, the ridge is chosen on the latest `recent` examples. `projections` is 2000 unless told, not 10000.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
@@ -35,6 +35,21 @@ RIDGES = tuple(10.0**power for power in range(-8, 9))
 FIT_SHARE = 0.8  # of the examples that choose the ridge
 
 
+class Solution(Head):
+    """A head that is solved for, in double precision and on the CPU wherever its learner is: mps has no float64."""
+
+    def __init__(self, dim: int, *, generator: torch.Generator) -> None:
+        super().__init__(dim, generator=generator)
+        self.weight, self.bias = (
+            nn.Parameter(values.detach().double(), requires_grad=False) for values in (self.weight, self.bias)
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `to` does to a module's tensors: nothing to these."""
+        del fn, recurse
+        return self
+
+
 class RanPAC(Learner):
     """A ridge classifier of randomly projected frozen features; reads each example once.
 
@@ -43,6 +58,7 @@ class RanPAC(Learner):
     """
 
     directions: Tensor  # R
+    here: Tensor  # moves with the learner, whose head does not
     remembers = ("gram", "sums", "recent_features", "recent_labels", "chosen_ridge")
     at_the_end = "a system of equations is solved"
     single_pass = True
@@ -67,9 +83,10 @@ class RanPAC(Learner):
             raise ValueError(f"recent = {recent}: must be at least 2, one example to fit and one to judge")
         self.projections, self.ridge, self.recent = projections, ridge, recent
         size = projections or backbone.dim
-        directions = torch.randn(backbone.dim, projections, generator=self.generator, dtype=torch.float64)
-        self.register_buffer("directions", directions, persistent=False)  # the seed draws them again
-        self.head = Head(size, generator=self.generator).double().requires_grad_(False)  # W, solved for
+        # Not a buffer: the seed draws them again, and they stay on the CPU.
+        self.directions = torch.randn(backbone.dim, projections, generator=self.generator, dtype=torch.float64)
+        self.head = Solution(size, generator=self.generator)  # W
+        self.register_buffer("here", torch.empty(0), persistent=False)
         self.gram = torch.zeros(size, size, dtype=torch.float64)
         self.sums = torch.zeros(0, size, dtype=torch.float64)
         self.recent_features = torch.zeros(0, backbone.dim)
@@ -88,12 +105,12 @@ class RanPAC(Learner):
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         """Add to the sums; every rank adds what all ranks read, which is less to exchange than the sums."""
         del descend
-        features, y = distributed.gather(self.frozen(batch)), distributed.gather(batch.y).cpu()
-        projected = self.project(features).cpu()
+        features, y = distributed.gather(self.frozen(batch)).cpu(), distributed.gather(batch.y).cpu()
+        projected = self.project(features)
         self.gram.addmm_(projected.T, projected)
         self.sums.index_add_(0, y, projected)
         if self.ridge is None:
-            self.recent_features = torch.cat([self.recent_features, features.cpu()])[-self.recent :]
+            self.recent_features = torch.cat([self.recent_features, features])[-self.recent :]
             self.recent_labels = torch.cat([self.recent_labels, y])[-self.recent :]
         return None
 
@@ -107,19 +124,24 @@ class RanPAC(Learner):
     def choose_ridge(self) -> float:
         """The ridge that predicts held-out examples best, fitted to the others; which are held out, the seed says."""
         order = torch.randperm(len(self.recent_labels), generator=torch.Generator().manual_seed(self.seed))
-        h = self.project(self.recent_features.to(self.device)[order]).cpu()
+        h = self.project(self.recent_features[order])
         y = F.one_hot(self.recent_labels[order], len(self.sums)).double()
         count = max(int(FIT_SHARE * len(y)), 1)
         errors = held_out_errors(h[:count], y[:count], h[count:], y[count:], RIDGES)
         return RIDGES[min(range(len(RIDGES)), key=errors.__getitem__)]
 
     def logits(self, batch: Batch) -> Tensor:
+        """A score for each class of the head, on the CPU: [B, C]."""
         return self.head(self.project(self.frozen(batch)))  # type: ignore[no-any-return]
 
     def project(self, features: Tensor) -> Tensor:
-        """h, in double precision so that hardly a bit depends on the batch: [B, M]."""
-        features = features.double()
+        """h, on the CPU and in double precision so that hardly a bit depends on the batch: [B, M]."""
+        features = features.cpu().double()
         return F.relu(features @ self.directions) if self.projections else features
+
+    @property
+    def device(self) -> torch.device:
+        return self.here.device
 
     def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
         del tested

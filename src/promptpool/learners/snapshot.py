@@ -51,7 +51,7 @@ class Snapshot:
         for name, tensors in state.items():
             part = self._parts[name]
             for key, holder in (*part.named_parameters(), *part.named_buffers()):
-                holder.data = tensors[key].clone()  # a head may have had another number of rows
+                holder.data = tensors[key].to(holder, copy=True)  # a head may have had another number of rows
 
     def _shared(self, name: str) -> bool:
         return self._parts[name] is self._learner.get_submodule(name)

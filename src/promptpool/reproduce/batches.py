@@ -12,12 +12,13 @@ from pathlib import Path
 
 import torch
 
-from promptpool.data.locks import alone
 from promptpool.data.stream import concatenate
 from promptpool.experiments.build import Stock, build
 from promptpool.experiments.config import Config
 from promptpool.experiments.runner import device
+from promptpool.files import locked
 from promptpool.learners.profiles import PROFILES
+from promptpool.progress import report
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.entries import Entry
 from promptpool.reproduce.studies import Item
@@ -47,7 +48,7 @@ def known(run: Run) -> bool:
 def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
     """The accuracy of a finished run for each order and batch size; kept in the run's folder."""
     file = run.path / FILE
-    with alone(run.path / f".{FILE}.lock"):
+    with locked(run.path / f".{FILE}.lock", waiting=report):
         counts = json.loads(file.read_text()) if known(run) else _counts(item.config, run.path, stock)
         if not known(run):
             write_json(file, counts)

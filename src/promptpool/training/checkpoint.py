@@ -86,7 +86,8 @@ def load_checkpoint(path: Path, session: Session) -> None:
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("promptpool", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies, which do not keep the file mapped: Windows replaces no mapped file.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, RecursionError, ValueError) as error:
         raise BadFileError(f"{path}: not a checkpoint of ours ({error})") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
