@@ -15,7 +15,9 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.errors import BadFileError
 
 
-def random_vit(*, dim: int = 48, heads: int = 3, layer_scale: bool = False, distilled: bool = False) -> ViT:
+def random_vit(
+    *, dim: int = 48, heads: int = 3, layer_scale: bool = False, distilled: bool = False, gelu: str = "exact"
+) -> ViT:
     """Every parameter random, so that no mistake hides behind a zero or a one."""
     vit = ViT(
         image_size=32,
@@ -26,6 +28,7 @@ def random_vit(*, dim: int = 48, heads: int = 3, layer_scale: bool = False, dist
         mlp_dim=80,
         layer_scale=layer_scale,
         distilled=distilled,
+        gelu=gelu,
     )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -74,6 +74,7 @@ METADATA = {
     "patch_size = 16, but the tensors have 8": {"patch_size": "16"},
     "image_size = 1000000000, but the tensors have 32": {"image_size": "1000000000"},
     "norm_eps = 'nan'": {"norm_eps": "nan"},
+    "gelu = 'quick': must be one of exact, tanh": {"gelu": "quick"},
     "mean = '1,2'": {"mean": "1,2", "std": "1,1,1"},
     "std = '1,1,0'": {"mean": "1,1,1", "std": "1,1,0"},
 }
@@ -102,7 +103,8 @@ CONFIGS: list[tuple[str, object, str]] = [
     ("num_attention_heads", None, "num_attention_heads = None: must be a whole number"),
     ("layer_norm_eps", True, "layer_norm_eps = True: must be a number between 0 and 1"),
     ("qkv_bias", "yes", "qkv_bias = 'yes': must be true or false"),
-    ("hidden_act", "gelu_new", "hidden_act = 'gelu_new': only 'gelu' is supported"),
+    ("hidden_act", "relu", "hidden_act = 'relu': must be one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast"),
+    ("hidden_act", ["gelu"], "hidden_act = ['gelu']: must be one of gelu"),
     ("num_channels", 1, "num_channels = 1: only 3 is supported"),
     ("use_swiglu_ffn", True, "use_swiglu_ffn = True: only False is supported"),
     ("model_type", "swin", "model_type = 'swin': must be one of vit, deit, dinov2"),

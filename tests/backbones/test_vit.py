@@ -1,10 +1,13 @@
-"""The first rows alone are the same numbers as all rows."""
+"""The ViT against one written out, and the first rows alone against all rows."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from published import images, random_vit
+
+import slow_vit
+from promptpool.backbones.vit import ViT
 
 TOKENS = 17
 
@@ -41,3 +44,36 @@ def test_a_distilled_vit_has_one_more_token() -> None:
 def test_an_image_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"reads \[B, 3, 32, 32\], not \[2, 3, 40, 40\]"):
         random_vit().embed(images(40))
+
+
+def small_vit(**values: str) -> ViT:
+    return ViT(image_size=8, patch_size=4, dim=8, depth=1, heads=2, **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("gelu", ["exact", "tanh"])
+def test_the_vit_is_the_one_written_out(gelu: str) -> None:
+    vit = random_vit(gelu=gelu).double()
+    weights, x = dict(vit.state_dict()), images().double()
+    assert vit.gelu == gelu
+    for image, rows in zip(x, vit.encode(vit.embed(x)), strict=True):
+        tokens = slow_vit.embed(weights, image)
+        torch.testing.assert_close(rows, slow_vit.encode(weights, tokens, heads=3, gelu=gelu), atol=1e-12, rtol=0)
+        other = {"exact": "tanh", "tanh": "exact"}[gelu]
+        assert (rows - slow_vit.encode(weights, tokens, heads=3, gelu=other)).abs().max() > 1e-5
+
+
+def test_a_gelu_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^gelu = 'quick': must be one of exact, tanh"):
+        small_vit(gelu="quick")
+
+
+def test_exact_gelu_keeps_the_fingerprint_of_earlier_versions() -> None:
+    found = {}
+    for gelu in ("exact", "tanh"):
+        vit = small_vit(gelu=gelu)
+        with torch.no_grad():
+            for parameter in vit.parameters():
+                parameter.fill_(0.5)
+        found[gelu] = vit.fingerprint()
+    assert found["exact"] == "9167c0ad3d1e17eb2bf65fb9ee3fa85d5e3478fd8cdf6ef56fd5a3162a30fb3f"
+    assert found["tanh"] != found["exact"]

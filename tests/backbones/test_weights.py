@@ -36,6 +36,10 @@ MODELS = {
     "vit with a classifier": lambda: ViTForImageClassification(ViTConfig(**SIZES, intermediate_size=80)),
     "deit": lambda: DeiTModel(DeiTConfig(**SIZES, intermediate_size=80)),
     "dinov2": lambda: Dinov2Model(Dinov2Config(**SIZES, mlp_ratio=2)),
+    "dinov2 gelu_new": lambda: Dinov2Model(Dinov2Config(**SIZES, mlp_ratio=2, hidden_act="gelu_new")),
+    "gelu_new": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_new")),
+    "gelu_pytorch_tanh": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_pytorch_tanh")),
+    "gelu_fast": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_fast")),
 }
 
 
@@ -154,3 +158,16 @@ def test_an_image_size_that_patches_do_not_fill_is_the_callers_mistake(tmp_path:
     path = write_official(tmp_path / "ViT.npz", random_vit())
     with pytest.raises(ValueError, match="image_size = 33: must be a multiple of patch_size = 8"):
         load_backbone(path, image_size=33)
+
+
+def test_gelu_is_the_files_unless_told(tmp_path: Path) -> None:
+    save_random(MODELS["gelu_new"](), tmp_path / "folder")
+    timm = write_timm(tmp_path / "timm.safetensors", tensors_of(random_vit()), heads="3", gelu="tanh")
+    for path in (tmp_path / "folder", timm):
+        assert [load_backbone(path, gelu=gelu).gelu for gelu in (None, "exact", "tanh")] == ["tanh", "exact", "tanh"]
+    silent = write_official(tmp_path / "ViT.npz", random_vit())
+    assert [load_backbone(silent, gelu=gelu).gelu for gelu in (None, "tanh")] == ["exact", "tanh"]
+    expected = all_rows(random_vit(gelu="tanh"), images())
+    assert torch.equal(all_rows(load_backbone(silent, gelu="tanh", image_size=32), images()), expected)
+    with pytest.raises(ValueError, match=r"^gelu = 'quick': must be one of exact, tanh"):
+        load_backbone(silent, gelu="quick")

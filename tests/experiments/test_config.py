@@ -81,6 +81,7 @@ MISTAKES = [
     ("plan.clip=nan", ["plan.clip = nan", "above 0"]),
     ("plan.momentum=0.9", ["plan.momentum = 0.9", "adam"]),
     ("backbone.heads=0", ["backbone.heads = 0", "at least 1"]),
+    ("backbone.gelu=quick", ["backbone.gelu = 'quick'", "exact, tanh"]),
 ]
 
 
@@ -155,6 +156,14 @@ def test_co2l_with_a_frozen_backbone_is_refused_in_one_line(preset: Path) -> Non
     result = CliRunner().invoke(app, typed)
     assert result.exit_code == 2
     assert result.stderr.startswith("promptpool: learner.train_backbone = False: must be True for Co2L")
+
+
+def test_gelu_is_the_files_or_what_is_typed(preset: Path) -> None:
+    assert load_config(str(preset))["backbone"]["gelu"] is None
+    assert load_config(str(preset), ["backbone.gelu=none"])["backbone"]["gelu"] is None
+    built = [build(load_config(str(preset), [f"backbone.gelu={gelu}"])).learner for gelu in ("none", "exact", "tanh")]
+    silent, exact, tanh = (learner.backbone.fingerprint() for learner in built)
+    assert silent == exact != tanh
 
 
 def test_a_profile_lies_beneath_the_tables(preset: Path) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from promptpool.backbones.layouts import DINOV2, HUGGING_FACE, Layout
+from promptpool.backbones.vit import GELUS
 from promptpool.data.views import Range
 from promptpool.errors import BadFileError
 
@@ -24,6 +26,7 @@ HUGGING_FACE_SIZES = {
     "patch_size": "patch_size",
     "image_size": "image_size",
 }
+HUGGING_FACE_GELUS = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}
 
 
 class Claim(NamedTuple):
@@ -39,6 +42,7 @@ class Description(NamedTuple):
     claims: tuple[Claim, ...] = ()
     qkv_bias: bool = True
     values: Range | None = None
+    gelu: str = "exact"
 
 
 def from_metadata(path: Path, metadata: dict[str, str]) -> Description:
@@ -51,6 +55,7 @@ def from_metadata(path: Path, metadata: dict[str, str]) -> Description:
         norm_eps=_small(path, fields, "norm_eps") if "norm_eps" in fields else 1e-6,
         claims=tuple(Claim(name, name, _whole(path, fields, name)) for name in sizes if name in fields),
         values=_values(path, fields, "mean", "std"),
+        gelu=_among(path, fields, "gelu", GELUS, "exact"),
     )
 
 
@@ -60,13 +65,11 @@ def from_folder(folder: Path) -> tuple[Layout, Description]:
     if not path.is_file():
         raise BadFileError(f"{folder}: a folder without config.json; expected config.json and model.safetensors")
     config = _read_json(path)
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in HUGGING_FACE_LAYOUTS:
-        known = ", ".join(HUGGING_FACE_LAYOUTS)
-        raise BadFileError(f"{path}: model_type = {_brief(kind)}: must be one of {known}")
-    for field, needed in (("hidden_act", "gelu"), ("num_channels", 3), ("use_swiglu_ffn", False)):
+    kind = _among(path, config, "model_type", HUGGING_FACE_LAYOUTS)
+    for field, needed in (("num_channels", 3), ("use_swiglu_ffn", False)):
         if config.get(field, needed) != needed:
             raise BadFileError(f"{path}: {field} = {_brief(config[field])}: only {needed!r} is supported")
+    gelu = _among(path, config, "hidden_act", HUGGING_FACE_GELUS, "gelu")
     sizes = dict(HUGGING_FACE_SIZES)
     if kind == "dinov2":
         del sizes["intermediate_size"]  # its width comes from mlp_ratio, and transformers ignores this field
@@ -82,6 +85,7 @@ def from_folder(folder: Path) -> tuple[Layout, Description]:
             if preprocessor.is_file()
             else None
         ),
+        gelu=HUGGING_FACE_GELUS[gelu],
     )
 
 
@@ -112,6 +116,13 @@ def _small(path: Path, fields: Fields, name: str) -> float:
     if not 0 < number < 1:
         raise BadFileError(f"{path}: {name} = {_brief(fields.get(name))}: must be a number between 0 and 1")
     return number
+
+
+def _among(path: Path, fields: Fields, name: str, allowed: Collection[str], default: str | None = None) -> str:
+    value = fields.get(name, default)
+    if not isinstance(value, str) or value not in allowed:
+        raise BadFileError(f"{path}: {name} = {_brief(value)}: must be one of {', '.join(allowed)}")
+    return value
 
 
 def _truth(path: Path, fields: Fields, name: str) -> bool:

@@ -14,14 +14,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.backbones.base import Backbone
+from promptpool.checks import one_of
+
+GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
 
 
 class ViT(Backbone):
     """A ViT of any size.
 
     `layer_scale` adds the per-channel scales that DINOv2 checkpoints have, `distilled` the second token that
-    distilled DeiT checkpoints have, after [class].
+    distilled DeiT checkpoints have, after [class]. `gelu` is "exact", x * Phi(x), or "tanh", which has
+    (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 for Phi, as Google's code does (Hendrycks and Gimpel, 2016).
     """
+
+    gelu = "exact"  # on the instance only where it is another, so that fingerprints of earlier versions hold
 
     def __init__(
         self,
@@ -35,6 +41,7 @@ class ViT(Backbone):
         layer_scale: bool = False,
         distilled: bool = False,
         norm_eps: float = 1e-6,
+        gelu: str = "exact",
     ) -> None:
         super().__init__()
         for name, whole, part in (("image_size", image_size, patch_size), ("dim", dim, heads)):
@@ -43,6 +50,9 @@ class ViT(Backbone):
                 raise ValueError(f"{name} = {whole}: must be a multiple of {other} = {part}")
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
+        one_of(GELUS, gelu=gelu)
+        if gelu != self.gelu:
+            self.gelu = gelu
         self.image_size, self.patch_size = image_size, patch_size
         self.dim, self.depth, self.heads = dim, depth, heads
         self.mlp_dim = 4 * dim if mlp_dim is None else mlp_dim
@@ -51,7 +61,7 @@ class ViT(Backbone):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if distilled else None
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + distilled + (image_size // patch_size) ** 2, dim))
-        blocks = [Block(dim, heads, self.mlp_dim, layer_scale, norm_eps) for _ in range(depth)]
+        blocks = [Block(dim, heads, self.mlp_dim, layer_scale, norm_eps, gelu) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
 
@@ -98,13 +108,13 @@ class PatchEmbed(nn.Module):
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); for the first `rows` tokens only when told."""
 
-    def __init__(self, dim: int, heads: int, mlp_dim: int, layer_scale: bool, norm_eps: float) -> None:
+    def __init__(self, dim: int, heads: int, mlp_dim: int, layer_scale: bool, norm_eps: float, gelu: str) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attn = Attention(dim, heads)
         self.ls1 = LayerScale(dim) if layer_scale else nn.Identity()
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
-        self.mlp = MLP(dim, mlp_dim)
+        self.mlp = MLP(dim, mlp_dim, gelu)
         self.ls2 = LayerScale(dim) if layer_scale else nn.Identity()
 
     def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
@@ -134,13 +144,14 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self, dim: int, hidden: int) -> None:
+    def __init__(self, dim: int, hidden: int, gelu: str) -> None:
         super().__init__()
+        self.approximate = GELUS[gelu]
         self.fc1 = nn.Linear(dim, hidden)
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))  # type: ignore[no-any-return]
+        return self.fc2(F.gelu(self.fc1(x), approximate=self.approximate))  # type: ignore[no-any-return]
 
 
 class LayerScale(nn.Module):

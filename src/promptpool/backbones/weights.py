@@ -27,29 +27,38 @@ from promptpool.backbones.descriptions import Description, from_folder, from_met
 from promptpool.backbones.hub import fetch, is_hub_name
 from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
-from promptpool.backbones.vit import ViT
+from promptpool.backbones.vit import GELUS, ViT
+from promptpool.checks import one_of
 from promptpool.errors import BadFileError
 
 SHIPPED = {"vit-glyphs": "vit_glyphs.safetensors"}  # what comes with the package, see assets/README.md
 
 
-def load_backbone(name_or_path: str | Path, *, image_size: int | None = None, heads: int | None = None) -> ViT:
+def load_backbone(
+    name_or_path: str | Path,
+    *,
+    image_size: int | None = None,
+    heads: int | None = None,
+    gelu: str | None = None,
+) -> ViT:
     """The ViT in a weights file, a Hugging Face folder, or on the hub, in float32.
 
     `image_size` resizes the positions when it differs from the file's. The file's SHA-256 is in `origin`, and its
     mean and deviation, if it gives them, in `values`. A timm checkpoint without `heads` in its metadata gets one
     head per 64 channels, as ViT-Ti, -S, -B and -L have (the widths of ViT-H, -g and -G get their 16); `heads` says
-    otherwise.
+    otherwise. `gelu` is "exact" or "tanh" (see `ViT`); None is what the file says, and exact where it says nothing.
     """
+    if gelu is not None:
+        one_of(GELUS, gelu=gelu)
     path = _located(name_or_path)
     if path.is_dir():
         layout, description = from_folder(path)
         with open_archive(path / "model.safetensors") as archive:
-            return _built(archive, layout, description, image_size, heads)
+            return _built(archive, layout, description, image_size, heads, gelu)
     with open_archive(path) as archive:
         if path.suffix == ".npz":
-            return _built(archive, OFFICIAL, Description(path), image_size, heads)
-        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size, heads)
+            return _built(archive, OFFICIAL, Description(path), image_size, heads, gelu)
+        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size, heads, gelu)
 
 
 def _located(name_or_path: str | Path) -> Path:
@@ -68,7 +77,12 @@ def _located(name_or_path: str | Path) -> Path:
 
 
 def _built(
-    archive: Archive, layout: Layout, description: Description, image_size: int | None, heads: int | None
+    archive: Archive,
+    layout: Layout,
+    description: Description,
+    image_size: int | None,
+    heads: int | None,
+    gelu: str | None,
 ) -> ViT:
     archive = _trimmed(archive, layout)
     sizes = read_sizes(archive, layout)
@@ -78,11 +92,12 @@ def _built(
     if heads is not None and heads < 1:
         raise ValueError(f"heads = {heads}: must be at least 1")
     heads = heads or description.heads or read_heads(archive, layout, sizes.dim)
+    gelu = gelu or description.gelu
     try:
-        stored = _empty(sizes, heads, description.norm_eps, sizes.image_size)
+        stored = _empty(sizes, heads, description.norm_eps, gelu, sizes.image_size)
     except ValueError as error:
         raise BadFileError(f"{description.source}: {error}") from error
-    model = stored if image_size is None else _empty(sizes, heads, description.norm_eps, image_size)
+    model = stored if image_size is None else _empty(sizes, heads, description.norm_eps, gelu, image_size)
     absent = () if description.qkv_bias else tuple(f"blocks.{i}.attn.qkv.bias" for i in range(sizes.depth))
     _check(archive, layout, stored, absent)
     state = {}
@@ -126,7 +141,7 @@ def _trimmed(archive: Archive, layout: Layout) -> Archive:
     return replace(archive, entries=entries, read=lambda name: archive.read(originals[name]))
 
 
-def _empty(sizes: Sizes, heads: int, norm_eps: float, image_size: int) -> ViT:
+def _empty(sizes: Sizes, heads: int, norm_eps: float, gelu: str, image_size: int) -> ViT:
     """A ViT of shapes without numbers."""
     with torch.device("meta"):
         return ViT(
@@ -139,6 +154,7 @@ def _empty(sizes: Sizes, heads: int, norm_eps: float, image_size: int) -> ViT:
             layer_scale=sizes.layer_scale,
             distilled=sizes.distilled,
             norm_eps=norm_eps,
+            gelu=gelu,
         )
 
 

@@ -5,8 +5,8 @@
     benchmark = "..."   "cifar100" or "5-datasets": which of the profile's values
     [dataset]    name and the keywords of a function in DATASETS
     [scenario]   name and the keywords of a function in SCENARIOS; joint = true gives all data at once
-    [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size. Or a name in
-                 UNTRAINED and its keywords: a network with fresh weights
+    [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size,
+                 heads, gelu. Or a name in UNTRAINED and its keywords: a network with fresh weights
     [view]       the keywords of View; size and values are the backbone's unless given
     [learner]    name and the keywords of a method in LEARNERS
     [plan]       the keywords of Plan
@@ -230,6 +230,7 @@ def _typed(key: str, value: Any, hint: Any) -> Any:
 def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
+        parts = sorted(parts, key=lambda part: part is not types.NoneType)  # "none" is text too
         return next((found for part in parts if (found := _fit(value, part))[0]), (False, value))
     if origin in (tuple, Sequence):
         if not isinstance(value, list | tuple):
