@@ -73,6 +73,17 @@ def test_a_folder_of_images_is_learned(drawn: Path, tmp_path: Path) -> None:
     assert "1 file skipped" in again.output
 
 
+def test_a_test_crop_needs_pictures_that_are_not_squeezed(drawn: Path, quick: list[str]) -> None:
+    values = [*quick, f"dataset.folder={drawn}", "view.test_crop=0.875"]
+    with pytest.raises(ConfigError, match=r"^dataset\.fit = 'whole': .*dataset\.fit=centre or view\.test_crop=none"):
+        load_config("own", values)
+    with pytest.warns(SkippedFilesWarning):
+        built = build(load_config("own", [*values, "dataset.fit=centre"]))
+    x = built.stream.tests[0].batch(slice(0, 2)).x
+    assert x.shape == (2, 3, 37, 37), "of which the view looks at 32"
+    assert built.learner.view.plain(x).shape == (2, 3, 32, 32)
+
+
 def test_strictness_stops_with_the_file_named(drawn: Path, tmp_path: Path) -> None:
     result = typed("run", "own", "--data", drawn, "--strict", "--runs", tmp_path / "runs")
     assert result.exit_code == 2

@@ -1,10 +1,14 @@
+import io
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
+from promptpool.data.decoding import decode
 from promptpool.data.views import RANGES, View, resample
 
 AUGMENTED = View(12, crop=(0.05, 1.0), flip=True)
@@ -274,3 +278,74 @@ def test_bad_values_are_named() -> None:
 def test_bad_crops_are_named(crop: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="crop = "):
         View(8, crop=crop)
+
+
+def shorter_side_and_centre(channel: np.ndarray, shorter: int, size: int) -> np.ndarray:
+    """What "shorter side to 256, central 224" says, by Pillow, in floats: [size, size]."""
+    high, wide = channel.shape
+    scale = shorter / min(high, wide)
+    high, wide = round(high * scale), round(wide * scale)
+    resized = Image.fromarray(channel.astype(np.float32)).resize((wide, high), Image.Resampling.BILINEAR)
+    left, top = (wide - size) // 2, (high - size) // 2
+    return np.asarray(resized.crop((left, top, left + size, top + size)))
+
+
+def by_pillow(pixels: np.ndarray, shorter: int = 32, size: int = 28) -> Tensor:
+    """The same of an image [3, H, W], between 0 and 1."""
+    channels = [shorter_side_and_centre(channel, shorter, size) for channel in pixels]
+    return torch.from_numpy(np.stack(channels)) / 255
+
+
+@pytest.mark.parametrize(("high", "wide"), [(32, 32), (64, 96), (96, 64), (16, 24), (128, 128), (24, 48), (8, 8)])
+def test_a_test_crop_is_the_shorter_side_and_a_central_cut(high: int, wide: int) -> None:
+    x = images(2, high, wide)
+    seen = View(28, test_crop=0.875).plain(x)
+    expected = torch.stack([by_pillow(image.numpy()) for image in x])
+    torch.testing.assert_close(seen, expected, atol=1e-5, rtol=0)
+
+
+def test_a_test_crop_of_one_is_the_central_square() -> None:
+    x = images(2, 20, 12)
+    torch.testing.assert_close(View(12, test_crop=1.0).plain(x), x[:, :, 4:16].float() / 255)
+    assert torch.equal(View(12, test_crop=1.0).plain(x[:, :, :12]), View(12).plain(x[:, :, :12]))
+
+
+def test_without_a_crop_training_looks_where_testing_does() -> None:
+    x = images(4, 9, 20)
+    view = View(12, test_crop=0.875)
+    assert view.fixed
+    assert torch.equal(view(x, generator()), view.plain(x))
+    mirrored, plain = View(12, flip=True, test_crop=0.875)(x, generator()), view.plain(x)
+    for image, seen in zip(plain, mirrored, strict=True):
+        assert torch.allclose(seen, image) or torch.allclose(seen, image.flip(-1))
+
+
+def test_a_test_crop_changes_no_random_crop() -> None:
+    x = images(4, 20, 15)
+    cut = View(12, crop=(0.05, 1.0), flip=True, test_crop=0.875)
+    assert not cut.fixed
+    assert torch.equal(cut(x, generator()), AUGMENTED(x, generator()))
+    assert torch.equal(cut.plain(x), View(12, test_crop=0.875).plain(x))
+
+
+@pytest.mark.parametrize(("high", "wide"), [(90, 140), (140, 90), (61, 200), (75, 75)])
+def test_a_picture_cut_to_its_centre_and_then_by_the_view_is_the_central_cut(high: int, wide: int) -> None:
+    # Colours that rise across the picture: a pixel says where it was.
+    rows, columns = np.mgrid[0:high, 0:wide]
+    pixels = np.stack([255 * rows / high, 255 * columns / wide, 255 * (rows + columns) / (high + wide)])
+    pixels = pixels.astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "PNG")
+    expected, near = by_pillow(pixels), 2.5 / 255  # pixels are rounded twice, and odd rests cut at half pixels
+    found = {
+        fit: View(28, test_crop=0.875).plain(torch.from_numpy(decode(file.getvalue(), "x.png", 32, fit))[None])[0]
+        for fit in ("centre", "whole")
+    }
+    assert (found["centre"] - expected).abs().max() < near
+    assert bool((found["whole"] - expected).abs().max() < near) is (high == wide)
+
+
+@pytest.mark.parametrize("test_crop", [0.0, -0.5, 1.01, math.nan])
+def test_bad_test_crops_are_named(test_crop: float) -> None:
+    with pytest.raises(ValueError, match="test_crop = "):
+        View(8, test_crop=test_crop)

@@ -29,12 +29,15 @@ class View:
 
     `crop` is the range of the crop's share of the image's area, or None for the whole image; its shape is drawn
     between 3:4 and 4:3 (Szegedy et al., 2015). `values` is a name in RANGES or a mean and a deviation.
+    `test_crop` is the side of the central square that is looked at, as a share of the image's shorter side, or None for
+    all of the image, squeezed; 0.875 is "shorter side to 256, central 224". Without `crop` training looks there too.
     """
 
     size: int
     values: str | Range = "unit"
     crop: tuple[float, float] | None = None
     flip: bool = False
+    test_crop: float | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -49,6 +52,10 @@ class View:
                 )
         if self.crop is not None and not 0 < self.crop[0] <= self.crop[1] <= 1:
             raise ValueError(f"crop = {self.crop}: must be two shares of the area with 0 < least <= most <= 1")
+        if self.test_crop is not None and not 0 < self.test_crop <= 1:
+            raise ValueError(
+                f"test_crop = {self.test_crop}: must be above 0 and at most 1, or None for all of the image"
+            )
 
     @property
     def fixed(self) -> bool:
@@ -57,20 +64,26 @@ class View:
 
     def plain(self, x: Tensor) -> Tensor:
         """The view used for testing, and for queries: [B, 3, size, size]."""
-        whole = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64).expand(1, 4)
-        flipped = torch.zeros(1, dtype=torch.bool)
-        return self._scaled(resample(x, whole, flipped, self.size))
+        return self._scaled(resample(x, self._box(x), torch.zeros(1, dtype=torch.bool), self.size))
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """The view used for training, new at every call: [B, 3, size, size]."""
         if self.fixed:
             return self.plain(x)
         draws = distributed.uniform(len(x), 5, generator).double()
-        boxes = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64).expand(len(x), 4)
+        boxes = self._box(x).expand(len(x), 4)
         if self.crop is not None:
             boxes = _crops(draws[:, :4], self.crop, x.shape[-2] / x.shape[-1])
         flipped = draws[:, 4] < 0.5 if self.flip else torch.zeros(len(x), dtype=torch.bool)
         return self._scaled(resample(x, boxes, flipped, self.size))
+
+    def _box(self, x: Tensor) -> Tensor:
+        """Where to look unless a crop is drawn: all of the image, or its central square: [1, 4]."""
+        height = width = 1.0
+        if self.test_crop is not None:
+            side = self.test_crop * min(x.shape[-2:])
+            height, width = side / x.shape[-2], side / x.shape[-1]
+        return torch.tensor([[(1 - height) / 2, (1 - width) / 2, height, width]], dtype=torch.float64)
 
     def _scaled(self, images: Tensor) -> Tensor:
         mean, deviation = RANGES[self.values] if isinstance(self.values, str) else self.values

@@ -99,7 +99,7 @@ def build(config: Config, stock: Stock | None = None) -> Built:
     learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
     dataset = config["dataset"]
     if dataset.get("size") == 0:
-        dataset = dataset | {"size": view.size}  # images as large as they are looked at
+        dataset = dataset | {"size": round(view.size / (view.test_crop or 1))}  # images as large as they are looked at
     stream, notes = _stream(dataset, config["scenario"], stock)
     try:
         check(learner, stream, plan)

@@ -135,6 +135,7 @@ def completed(config: Config) -> Config:
     whole["view"] = _table("view", config.get("view", {}), View)
     if "values" not in config.get("view", {}):
         del whole["view"]["values"]  # the backbone knows
+    _check_fit(whole["dataset"], whole["view"])
     whole["plan"] = _table("plan", config.get("plan", {}), Plan)
     for table in ("learner", "plan", *(["backbone"] if "seed" in whole["backbone"] else [])):
         if "seed" not in config.get(table, {}):
@@ -143,6 +144,15 @@ def completed(config: Config) -> Config:
         if seed is not None and not 0 <= seed < 2**63:
             raise ConfigError(f"{table}seed = {seed}: must lie between 0 and 2**63")
     return whole
+
+
+def _check_fit(dataset: Config, view: Config) -> None:
+    """Refuse to look for the central square of a picture in one that was squeezed."""
+    if view["test_crop"] is not None and dataset.get("fit") == "whole":
+        raise ConfigError(
+            f"dataset.fit = 'whole': squeezes pictures, of which view.test_crop = {view['test_crop']} looks at the "
+            "centre as it was; set dataset.fit=centre or view.test_crop=none"
+        )
 
 
 def _profiled(config: Config, whole: Config) -> Config:
