@@ -9,6 +9,9 @@ h is each prompt's share of the selections made before the present task, frozen 
 all zero (the first task) every product ties and Eq. 3 chooses. Equal scores fall to the lower index. A gamma is known
 only as far as its rounding, which differs by processor and by column of the product; gammas within `ROUNDING` of each
 other are equal, so that equal keys are chosen from the lowest on every machine.
+
+Public code has slots in the place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever
+the query, as long as the pool reaches; beyond it, and at test, Eq. 3 chooses.
 """
 
 from __future__ import annotations
@@ -35,10 +38,15 @@ class Chosen(NamedTuple):
 
 
 class PromptPool(nn.Module):
-    """M prompts with keys, of which each query gets the N nearest."""
+    """M prompts with keys, of which each query gets the N nearest.
+
+    With `slots` a task trains the prompts of its own slot. With `inherit` as well these start from the prompts, not the
+    keys, of the task before.
+    """
 
     counts: Tensor
     frequency: Tensor
+    task: Tensor
 
     def __init__(
         self,
@@ -52,16 +60,22 @@ class PromptPool(nn.Module):
         key: str = "learned",
         diversify: bool = False,
         vote: int = 0,
+        slots: bool = False,
+        inherit: bool = False,
     ) -> None:
         super().__init__()
         check_pool(pool_size, top_k, prompt_length, start, key, vote)
+        check_slots(slots, inherit, diversify)
         self.top_k, self.diversify, self.vote = top_k, diversify, vote
+        self.slots, self.inherit = slots, inherit
         self.prompts = nn.Parameter(torch.empty(pool_size, prompt_length, dim).uniform_(*start, generator=generator))
         self.learned_keys: nn.Parameter | None = None
         if key == "learned":
             self.learned_keys = nn.Parameter(torch.empty(pool_size, dim).uniform_(*start, generator=generator))
         self.register_buffer("counts", torch.zeros(pool_size, dtype=torch.long))  # selections in training so far
         self.register_buffer("frequency", torch.zeros(pool_size))  # h, frozen within a task
+        if slots:
+            self.register_buffer("task", torch.tensor(-1))  # t, once a first one has begun
 
     @property
     def keys(self) -> Tensor:
@@ -84,6 +98,8 @@ class PromptPool(nn.Module):
 
     def choose(self, gamma: Tensor) -> Tensor:
         """The indices of the N prompts for each row of distances: [B, N]."""
+        if self.training and (slot := self.slot()):
+            return torch.arange(slot.start, slot.stop, device=gamma.device).expand(len(gamma), -1)
         diversified = self.training and self.diversify and bool(self.frequency.any())
         weight = self.frequency if diversified else torch.ones_like(self.frequency)
         gamma = gamma.clamp(min=0) if diversified else gamma  # rounding may leave gamma below 0
@@ -96,6 +112,19 @@ class PromptPool(nn.Module):
         """One choice for a whole group of images: the N prompts that most of them chose."""
         votes = torch.bincount(indices.flatten(), minlength=len(self.counts))
         return votes.argsort(descending=True, stable=True)[: self.top_k].expand(len(indices), -1)
+
+    def slot(self, back: int = 0) -> slice | None:
+        """The prompts of the present task, or of one `back` tasks ago; None where there is no slot in the pool."""
+        begin = (int(self.task) - back) * self.top_k if self.slots else -1
+        return slice(begin, begin + self.top_k) if 0 <= begin <= len(self.counts) - self.top_k else None
+
+    @torch.no_grad()
+    def begin_task(self) -> None:
+        """Go on to the next slot."""
+        if self.slots:
+            self.task += 1
+        if self.inherit and (slot := self.slot()) and (before := self.slot(back=1)):
+            self.prompts[slot] = self.prompts[before].clone()
 
     def end_task(self) -> None:
         """Bring h up to date with the selections made so far."""
@@ -125,3 +154,10 @@ def check_pool(pool_size: int, top_k: int, prompt_length: int, start: tuple[floa
         raise ValueError(f"start = {start}: must be two numbers, the lower first")
     if vote < 0:
         raise ValueError(f"vote = {vote}: must be 0 (each image for itself) or the size of the voting group")
+
+
+def check_slots(slots: bool, inherit: bool, diversify: bool) -> None:
+    if slots and diversify:
+        raise ValueError("slots = True: says which prompts a task trains, and so does diversify = True (Eq. 4)")
+    if inherit and not slots:
+        raise ValueError("inherit = True: prompts start from those of another slot, set slots = True")

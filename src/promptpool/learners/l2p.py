@@ -11,6 +11,9 @@ the f of the query. With `capacity` > 0 the loss is taken over the new images an
 new image competes among the classes of its task, a replayed one among all seen, as in the released code (its
 `replay_no_mask`), since the paper does not say.
 
+With `slots`, as public code has it on 5-datasets, task t = 0, 1, ... trains the prompts tN to (t + 1)N - 1, and the
+second term is over their keys.
+
 Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
 is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
 """
@@ -45,6 +48,8 @@ QUERY_VIEWS = ("same", "plain")
 class L2P(Learner):
     """A pool of prompts for a frozen transformer; with a memory (`capacity` above 0) this is L2P-R.
 
+    `slots` gives each task its own prompts to train, while the pool reaches. `inherit` starts them from those of the
+    task before.
     `order` and `position` say where prompts stand among the tokens and which position embedding they get.
     `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with
     the unchanged image, whose feature is computed once. `replay_classes` are the classes that the loss sees for
@@ -69,6 +74,8 @@ class L2P(Learner):
         key: str = "learned",
         diversify: bool = False,
         vote: int = 0,
+        slots: bool = False,
+        inherit: bool = False,
         order: str = "prompts-first",
         position: str = "none",
         query_view: str = "same",
@@ -103,6 +110,7 @@ class L2P(Learner):
         self.pool_size, self.top_k, self.prompt_length = pool_size, top_k, prompt_length
         self.pull, self.start, self.key = pull, start, key
         self.diversify, self.vote = diversify, vote
+        self.slots, self.inherit = slots, inherit
         self.order, self.position, self.query_view = order, position, query_view
         self.capacity, self.policy, self.replay_classes = capacity, policy, replay_classes
         self.pool = PromptPool(
@@ -115,6 +123,8 @@ class L2P(Learner):
             key=key,
             diversify=diversify,
             vote=vote,
+            slots=slots,
+            inherit=inherit,
         )
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
         self.chosen_at_test = torch.zeros(pool_size, dtype=torch.long)
@@ -154,6 +164,10 @@ class L2P(Learner):
             self.memory.add(batch)
         return loss
 
+    def before(self, experience: Experience) -> None:
+        del experience
+        self.pool.begin_task()
+
     def after(self, experience: Experience) -> None:
         del experience
         self.pool.end_task()
@@ -161,6 +175,8 @@ class L2P(Learner):
     def objection(self, stream: Stream) -> str | None:
         if self.diversify and not stream.boundaries:
             return "diversify = True (Eq. 4) needs task boundaries, which this stream does not have"
+        if self.slots and not stream.boundaries:
+            return "slots = True needs task boundaries, which this stream does not have"
         return (too_small(self.capacity, stream) if self.capacity else None) or super().objection(stream)
 
     @property
