@@ -29,7 +29,16 @@ from promptpool.data.scenarios import SCENARIOS
 from promptpool.data_commands import app as data_app
 from promptpool.errors import BadFileError, DataWarning, skipped_text
 from promptpool.experiments.build import Stock, build
-from promptpool.experiments.config import UNTRAINED, Config, ConfigError, keywords, load_config, nearest, presets
+from promptpool.experiments.config import (
+    UNTRAINED,
+    Config,
+    ConfigError,
+    keywords,
+    load_config,
+    nearest,
+    presets,
+    to_toml,
+)
 from promptpool.experiments.demo import demo_configs, verdict
 from promptpool.experiments.display import Watched, reading, show
 from promptpool.experiments.estimate import estimate
@@ -151,11 +160,10 @@ def show_all(
     like: Annotated[str, typer.Option(help='Only names like this, such as "cifar100-*".')] = "*",
 ) -> None:
     """List presets, methods, profiles of L2P, data sets, scenarios and backbones."""
-    profiles = {name: ", ".join(f"{k}={v}" for k, v in values.learner.items()) for name, values in PROFILES.items()}
     every = {
         "presets": {name: _first_comment(path) for name, path in presets().items()},
         "methods": {name: _described(make) for name, make in LEARNERS.items()},
-        "profiles": profiles,
+        "profiles": {name: _set(values._asdict()) for name, values in PROFILES.items()},
         "datasets": {name: _described(make) for name, make in DATASETS.items()},
         "scenarios": {name: _described(make) for name, make in SCENARIOS.items()},
         "backbones": BACKBONES,
@@ -167,6 +175,12 @@ def show_all(
         found = {name: row for name, row in rows.items() if fnmatch.fnmatchcase(name, like)}
         if found and what in ("", kind):
             Console().print(_table(kind, found))
+
+
+def _set(tables: dict[str, Config]) -> str:
+    """Values as they would be typed."""
+    lines = [f"{table}.{line}" for table, values in tables.items() for line in to_toml(values).splitlines()]
+    return ", ".join(line.replace(" = ", "=", 1) for line in lines)
 
 
 def _take_data(dataset: Config, data: Path | None, strict: bool) -> None:

@@ -173,6 +173,18 @@ def test_a_profile_lies_beneath_the_tables(preset: Path) -> None:
     assert config["plan"]["learning_rate"] == 0.01  # the preset's own
     assert config["plan"]["clip_frozen"]
     assert config["view"]["flip"]
+    assert config["backbone"]["gelu"] == "tanh"
+    assert load_config(str(preset), ["profile=google-v2", "backbone.gelu=exact"])["backbone"]["gelu"] == "exact"
+    assert "gelu" not in load_config(str(preset), ["profile=google-v2", "backbone.name=resnet18"])["backbone"]
+
+
+def test_profiles_are_listed_as_one_types_them() -> None:
+    result = CliRunner().invoke(app, ["list", "profiles"], env={"COLUMNS": "1000"})
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("google-v2")]
+    values = line.split(maxsplit=1)[1]
+    for typed in ("learner.top_k=4", "view.test_crop=0.875", "view.crop=[0.05, 1.0]", "plan.drop_last=true"):
+        assert typed in values
+    assert 'backbone.gelu="tanh"' in values
 
 
 def test_a_whole_configuration_is_its_own_completion(preset: Path) -> None:

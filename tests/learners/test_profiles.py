@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from promptpool.backbones.vit import ViT
 from promptpool.data.views import View
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import PROFILES, profile
@@ -10,7 +11,7 @@ from toys import toy_backbone
 
 NAMES = ("paper", "google-v1", "google-v2", "pytorch-port")
 
-# Each row is a value of L2P, of the view or of the plan; each column a profile, on CIFAR-100.
+# Each row is a value of L2P, of the view, of the plan or of the backbone; each column a profile, on CIFAR-100.
 TABLE: dict[str, dict[str, tuple[Any, Any, Any, Any]]] = {
     "learner": {
         "pool_size": (10, 10, 10, 10),
@@ -25,6 +26,8 @@ TABLE: dict[str, dict[str, tuple[Any, Any, Any, Any]]] = {
         "head_start": ("zeros", "zeros", "zeros", "truncated-normal"),
         "key": ("learned", "learned", "learned", "learned"),
         "diversify": (False, False, False, False),
+        "slots": (False, False, False, False),
+        "inherit": (False, False, False, False),
         "query_view": ("same", "same", "same", "same"),
         "capacity": (0, 0, 0, 0),
     },
@@ -32,6 +35,7 @@ TABLE: dict[str, dict[str, tuple[Any, Any, Any, Any]]] = {
         "crop": (None, (0.05, 1.0), (0.05, 1.0), (0.05, 1.0)),
         "flip": (False, True, True, True),
         "values": ("unit", "unit", "unit", "unit"),
+        "test_crop": (None, 0.875, 0.875, 0.875),
     },
     "plan": {
         "batch_size": (128, 128, 128, 16),
@@ -40,7 +44,10 @@ TABLE: dict[str, dict[str, tuple[Any, Any, Any, Any]]] = {
         "clip_frozen": (False, True, True, False),
         "optimiser": ("adam", "adam", "adam", "adam"),
         "weight_decay": (0.0, 0.0, 0.0, 0.0),
+        "drop_last": (False, True, True, False),
+        "test_classes": ("seen", "all", "all", "all"),
     },
+    "backbone": {"gelu": ("exact", "tanh", "tanh", "exact")},
 }
 
 # What is otherwise on 5-datasets; google-v1 has no such configuration.
@@ -48,8 +55,10 @@ FIVE_DATASETS: dict[str, tuple[Any, Any, Any, Any]] = {
     "pool_size": (20, None, 20, 20),
     "top_k": (4, None, 4, 4),
     "prompt_length": (5, None, 10, 10),
-    "pull": (0.5, None, 0.5, 0.1),
+    "pull": (0.5, None, 0.5, 0.5),
     "diversify": (True, None, False, False),
+    "slots": (False, None, True, True),
+    "inherit": (False, None, True, True),
 }
 
 
@@ -58,7 +67,13 @@ def built(name: str, benchmark: str = "cifar100") -> dict[str, dict[str, Any]]:
     values = profile(name, benchmark=benchmark)
     view = View(8, **values.view)
     learner = L2P(toy_backbone(dim=16), view, **values.learner)
-    return {"learner": learner.settings(), "view": vars(view), "plan": vars(Plan(**values.plan))}
+    gelu = ViT(**values.backbone, depth=1, dim=16, heads=1).gelu
+    return {
+        "learner": learner.settings(),
+        "view": vars(view),
+        "plan": vars(Plan(**values.plan)),
+        "backbone": {"gelu": gelu},
+    }
 
 
 def column(name: str, benchmark: str = "cifar100") -> dict[str, dict[str, Any]]:
@@ -97,7 +112,7 @@ def test_a_profile_sets_nothing_outside_the_table(name: str) -> None:
 
 def test_the_paper_is_the_default() -> None:
     learner, plan = L2P(toy_backbone(dim=16), View(8)), Plan()
-    default = {"learner": learner.settings(), "view": vars(View(8)), "plan": vars(plan)}
+    default = {"learner": learner.settings(), "view": vars(View(8)), "plan": vars(plan), "backbone": {"gelu": "exact"}}
     assert [name for name in NAMES if built(name) == default] == ["paper"]
     assert plan.epochs == 5
 

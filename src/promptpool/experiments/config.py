@@ -169,7 +169,9 @@ def _profiled(config: Config, whole: Config) -> Config:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     beneath = values._asdict()
-    return config | {table: beneath[table] | config.get(table, {}) for table in ("learner", "view", "plan")}
+    if config.get("backbone", {}).get("name", SHIPPED) in UNTRAINED:
+        del beneath["backbone"]  # whose values are of weights that are loaded
+    return config | {table: own | config.get(table, {}) for table, own in beneath.items()}
 
 
 def _named(table: str, values: Any, choices: dict[str, Callable[..., Any]]) -> Config:
@@ -240,8 +242,8 @@ def _typed(key: str, value: Any, hint: Any) -> Any:
 def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        parts = sorted(parts, key=lambda part: part is not types.NoneType)  # "none" is text too
-        return next((found for part in parts if (found := _fit(value, part))[0]), (False, value))
+        choices = sorted(parts, key=lambda part: part is not types.NoneType)  # "none" is text too
+        return next((found for part in choices if (found := _fit(value, part))[0]), (False, value))
     if origin in (tuple, Sequence):
         if not isinstance(value, list | tuple):
             return False, value

@@ -29,14 +29,17 @@ from promptpool.training.loop import Session
 
 ORDERS, SIZES = ("task by task", "shuffled"), (1, 16, 128)
 FILE = "batches.json"
+PLAIN = (
+    *("view.crop=none", "view.flip=false", "view.values=symmetric", "view.test_crop=none", "backbone.gelu=none"),
+    *("plan.drop_last=false", "plan.test_classes=seen"),
+)
 
 
 def items(scale: str) -> Iterator[Item]:
-    """One run for each profile; at mini scale with the steps of the preset, since profiles are for larger streams."""
+    """One run for each profile; at mini scale with view, steps and tests of the preset, as only L2P's values differ."""
     benchmark = SCALES[scale]["split"]
     for name in PROFILES:
-        plain = ("view.crop=none", "view.flip=false", "view.values=symmetric") if scale == "mini" else ()
-        config = benchmark.config("l2p", plain, profile=name)
+        config = benchmark.config("l2p", PLAIN if scale == "mini" else (), profile=name)
         yield Item("batches", benchmark.title, "profile", name, config, run="L2P")
 
 
