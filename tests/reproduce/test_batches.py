@@ -28,6 +28,14 @@ def tiny(item: Item, folder: Path) -> Config:
     return complete(config)
 
 
+def test_in_miniature_a_profile_is_what_it_says_of_the_learner_and_of_clipping() -> None:
+    paper, *others = (item.config for item in batches.items("mini"))
+    for config in others:
+        assert (config["view"], config["backbone"]) == (paper["view"], paper["backbone"])
+        assert config["plan"] | {"clip_frozen": False} == paper["plan"]
+    assert {item.config["view"]["test_crop"] for item in batches.items("paper")} == {None, 0.875}
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_only_a_vote_makes_predictions_depend_on_the_batch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ PLAIN = (
 
 
 def items(scale: str) -> Iterator[Item]:
-    """One run for each profile; at mini scale with view, steps and tests of the preset, as only L2P's values differ."""
+    """One run for each profile; at mini scale with view, steps and tests of the preset."""
     benchmark = SCALES[scale]["split"]
     for name in PROFILES:
         config = benchmark.config("l2p", PLAIN if scale == "mini" else (), profile=name)
