@@ -85,7 +85,8 @@ def _counts(config: Config, folder: Path, stock: Stock) -> dict[str, dict[str, l
     everything = concatenate(built.stream.tests)
     mixed = everything.select(torch.randperm(len(everything), generator=torch.Generator().manual_seed(0)))
     tests = dict(zip(ORDERS, (everything, mixed), strict=True))
+    learner, among = built.learner, built.plan.test_classes
     return {
-        order: {str(size): [count_correct(built.learner, test, size)[0], len(test)] for size in SIZES}
+        order: {str(size): [count_correct(learner, test, size, test_classes=among)[0], len(test)] for size in SIZES}
         for order, test in tests.items()
     }
