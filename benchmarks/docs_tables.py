@@ -53,15 +53,16 @@ def summary(table1: Sequence[Entry], table2: Sequence[Entry]) -> str:
 
 
 def searched(path: Path) -> str:
-    """Every line of the search, a row for each method; bold is what its preset has."""
+    """Every line of the search, a row for each method; bold is what methods.toml has."""
     with path.open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     lines = ["| method | lines |", "|---|---|"]
     for method in dict.fromkeys(line["method"] for line in found):
-        preset, texts = load_config(f"glyphs100-{method}"), []
+        name, many = f"glyphs100-{method}", "dataset.train_per_class=50"  # unless a line says otherwise
+        chosen, texts = load_config(name, [many]), []
         for line in (line for line in found if line["method"] == method):
             given = line["values"].split()
-            has = load_config(f"glyphs100-{method}", given) == preset
+            has = load_config(name, [many, *given]) == chosen
             text = f"{', '.join(filter(None, map(in_words, given)))}: {line['average accuracy']}"
             texts.append(f"**{text}**" if has else text)
         lines.append(f"| {method} | {'; '.join(texts)} |")

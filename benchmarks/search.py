@@ -25,7 +25,7 @@ from promptpool.metrics import average_accuracy, forgetting, learning_accuracy
 from promptpool.training.folder import read_run
 
 STREAMS: dict[str, tuple[str, ...]] = {
-    "glyphs": ("dataset.name=glyphs-validation", "dataset.train_per_class=20", "scenario.tasks=6"),
+    "glyphs": (),
     "cifar100": (
         "dataset.name=cifar100",
         "dataset.train_per_class=5",
@@ -140,7 +140,7 @@ def configs(method: str, stream: str, backbone: str | None, image_size: Sequence
     if method in KEPT:
         given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
     lines = SLOWER if stream == "cifar100" and LINES[method] is STEPS else LINES[method]
-    return {line: load_config(f"glyphs100-{method}", [*given, *line.split()]) for line in lines}
+    return {line: load_config(f"glyphs-validation-{method}", [*given, *line.split()]) for line in lines}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from promptpool import __version__
 from promptpool.cli import app
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.experiments.catalogue import benchmarks, methods
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
 
@@ -20,14 +21,14 @@ ROOT = Path(__file__).parents[1]
 def test_list_names_everything_there_is() -> None:
     result = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    for name in (*LEARNERS, *SCENARIOS, *PROFILES, "promptpool[hub]"):
+    for name in (*LEARNERS, *SCENARIOS, *PROFILES, *benchmarks(), *methods(), "promptpool[hub]"):
         assert name in result.output
 
 
 def test_a_list_may_be_of_some_alone() -> None:
     listed = CliRunner().invoke(app, ["list", "methods", "--like", "l2p*"], env={"COLUMNS": "200"}).output
     assert "l2p-r" in listed
-    assert "presets" not in listed
+    assert "benchmarks" not in listed
     assert "ft-seq" not in listed
     wrong = CliRunner().invoke(app, ["list", "method"])
     assert (wrong.exit_code, wrong.stderr.strip()) == (2, "promptpool: 'method': did you mean 'methods'?")

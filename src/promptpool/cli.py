@@ -29,6 +29,7 @@ from promptpool.data.scenarios import SCENARIOS
 from promptpool.data_commands import app as data_app
 from promptpool.errors import BadFileError, DataWarning, skipped_text
 from promptpool.experiments.build import Stock, build
+from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
 from promptpool.experiments.config import (
     UNTRAINED,
     Config,
@@ -36,7 +37,6 @@ from promptpool.experiments.config import (
     keywords,
     load_config,
     nearest,
-    presets,
     to_toml,
 )
 from promptpool.experiments.demo import demo_configs, verdict
@@ -101,9 +101,12 @@ def demo(
 
 
 @app.command("run")
-def run_preset(
-    preset: Annotated[str, typer.Argument(help="A preset (promptpool list) or a TOML file.")],
+def run_one(
+    name: Annotated[
+        str, typer.Argument(help="BENCHMARK-METHOD, such as glyphs100-l2p (promptpool list), or a TOML file.")
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="Values to set, such as learner.top_k=4")] = None,
+    scale: Annotated[str | None, typer.Option(help="The benchmark's size, where it comes in several.")] = None,
     runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
     folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named by its values.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it costs.")] = False,
@@ -114,9 +117,9 @@ def run_preset(
     with complaints(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # said at the end
         distributed.start()
-        config = load_config(preset, overrides or [])
+        config = load_config(name, overrides or [], scale=scale)
         _take_data(config["dataset"], data, strict)
-        path = run_folder(runs, preset, config) if folder is None else folder
+        path = run_folder(runs, name, config) if folder is None else folder
         if dry_run:
             describe(config)
             return
@@ -156,13 +159,14 @@ def report(
 
 @app.command("list")
 def show_all(
-    what: Annotated[str, typer.Argument(help="Only these: presets, methods, profiles, datasets, ...")] = "",
+    what: Annotated[str, typer.Argument(help="Only these: benchmarks, methods, profiles, datasets, ...")] = "",
     like: Annotated[str, typer.Option(help='Only names like this, such as "cifar100-*".')] = "*",
 ) -> None:
-    """List presets, methods, profiles of L2P, data sets, scenarios and backbones."""
+    """List benchmarks and methods, any two of which make a run, and profiles, learners, data, scenarios, backbones."""
     every = {
-        "presets": {name: _first_comment(path) for name, path in presets().items()},
-        "methods": {name: _described(make) for name, make in LEARNERS.items()},
+        "benchmarks": {name: _sized(benchmark) for name, benchmark in benchmarks().items()},
+        "methods": {name: method.about for name, method in methods().items()},
+        "learners": {name: _described(make) for name, make in LEARNERS.items()},
         "profiles": {name: _set(values._asdict()) for name, values in PROFILES.items()},
         "datasets": {name: _described(make) for name, make in DATASETS.items()},
         "scenarios": {name: _described(make) for name, make in SCENARIOS.items()},
@@ -286,5 +290,6 @@ def _described(make: Callable[..., Any]) -> str:
     return f"{line} ({', '.join(f'{k}={v!r}' for k, v in values.items())})" if values else line
 
 
-def _first_comment(path: Path) -> str:
-    return path.read_text(encoding="utf-8").split("\n")[0].removeprefix("#").strip()
+def _sized(benchmark: Benchmark) -> str:
+    """What a benchmark is, and the scales it comes in where there are several."""
+    return benchmark.about + (f" (--scale {', '.join(benchmark.scales)})" if len(benchmark.scales) > 1 else "")

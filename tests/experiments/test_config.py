@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from promptpool.backbones.resnet import ResNet18
 from promptpool.cli import app
 from promptpool.experiments.build import Stock, build
-from promptpool.experiments.config import ConfigError, complete, load_config, presets, to_toml
+from promptpool.experiments.catalogue import benchmarks, methods
+from promptpool.experiments.config import ConfigError, complete, load_config, to_toml
 from promptpool.learners.l2p import L2P
 from small_runs import preset as preset_fixture
 
@@ -117,12 +118,14 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     assert "broken.toml: not TOML" in result.stderr
 
 
-@pytest.mark.parametrize("name", presets())
-def test_every_preset_is_complete_and_survives_being_written(name: str, tmp_path: Path) -> None:
-    config = load_config(name)
+@pytest.mark.parametrize("benchmark", benchmarks())
+@pytest.mark.parametrize("method", methods())
+def test_every_pair_is_complete_and_survives_being_written(benchmark: str, method: str, tmp_path: Path) -> None:
+    if (benchmark, method) == ("5-datasets", "l2p-google-v1"):
+        pytest.skip("that code has no configuration for 5-datasets")
+    config = load_config(f"{benchmark}-{method}")
     (tmp_path / "again.toml").write_text(to_toml(config))
     assert load_config(str(tmp_path / "again.toml")) == config
-    assert f"promptpool run {name}" in presets()[name].read_text()
 
 
 def test_values_are_set_by_table_and_key(preset: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from promptpool.experiments import paper
-from promptpool.experiments.config import complete, load_config, presets
+from promptpool.experiments.config import complete, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.paper import Reported, Row
-from promptpool.reproduce.benchmarks import MINI, PAPER, SCALES
+from promptpool.reproduce.benchmarks import SCALES, benchmark, configured
 from promptpool.reproduce.plan import NAMES, Wanted, seeded
 from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
 
@@ -28,7 +28,7 @@ def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Want
 
 
 def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str, int | None], Path]:
-    asked, title = wanted(study, scale=scale), SCALES[scale][stream].title
+    asked, title = wanted(study, scale=scale), benchmark(scale, stream).title
     return {(i.group, i.method, i.at): asked.folder(i, 0) for i in asked.items() if i.stream == title}
 
 
@@ -48,12 +48,12 @@ def test_every_configuration_is_valid(study: str, scale: str) -> None:
 def test_each_row_of_the_paper_has_its_item_with_its_number(study: str) -> None:
     items = list(STUDIES[study]("paper"))
     for place, reported in ROWS[study]:
-        benchmark = SCALES["paper"][place]
-        found = {Row(METHODS[i.method], i.at or 0): i for i in items if i.stream == benchmark.title}
+        on = benchmark("paper", place)
+        found = {Row(METHODS[i.method], i.at or 0): i for i in items if i.stream == on.title}
         assert {row: found[row].reported for row in reported} == reported
         for row, item in found.items():
             if row.kept:
-                assert item.config["learner"]["capacity"] == row.kept * benchmark.classes
+                assert item.config["learner"]["capacity"] == row.kept * (on.classes or 0)
             assert item.reported is None or row in reported
     assert not any(item.reported for item in STUDIES[study]("mini"))
 
@@ -85,11 +85,11 @@ def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
             assert item.config["scenario"] == l2p.config["scenario"] | joint
 
 
-@pytest.mark.parametrize("preset", [name for name in presets() if name.startswith("cifar100-gaussian-")])
-def test_table_4_at_paper_scale_is_what_the_presets_say(preset: str) -> None:
-    label = LABELS[preset.removeprefix("cifar100-gaussian-")]
-    (item,) = [item for item in STUDIES["table4"]("paper") if item.method == label]
-    assert item.config == load_config(preset)
+@pytest.mark.parametrize("method", ["ewc", "l2p", "er", "gdumb", "der++", "l2p-r", "nearest-mean", "upper-bound"])
+@pytest.mark.parametrize(("scale", "name"), [("mini", "glyphs100-gaussian"), ("paper", "cifar100-gaussian")])
+def test_a_table_runs_what_the_command_would(method: str, scale: str, name: str) -> None:
+    (item,) = [item for item in STUDIES["table4"](scale) if item.method == LABELS[method]]
+    assert item.config == load_config(f"{name}-{method}")
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -130,14 +130,14 @@ def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
 
 
 def test_fine_tuning_takes_the_steps_of_er_where_it_is_said() -> None:
-    for benchmark in (MINI["split"], MINI["five"], PAPER["split"], PAPER["five"]):
-        slower, plain, er = (benchmark.config(method) for method in ("ft-seq-sgd", "ft-seq", "er"))
+    for on in (benchmark(scale, place) for scale in SCALES for place in ("split", "five")):
+        slower, plain, er = (configured(on, method) for method in ("ft-seq-sgd", "ft-seq", "er"))
         assert slower == plain | {"plan": er["plan"]}
 
 
 def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
-    for benchmark in (*MINI.values(), *PAPER.values()):
-        trained, plain, er = (benchmark.config(method) for method in ("l2p-r-trained", "l2p-r", "er"))
+    for on in (benchmark(scale, place) for scale in SCALES for place in SCALES[scale]):
+        trained, plain, er = (configured(on, method) for method in ("l2p-r-trained", "l2p-r", "er"))
         assert trained["learner"] == plain["learner"] | {"train_backbone": True}
         assert trained["plan"] == er["plan"]
         assert {name: trained[name] for name in ("dataset", "scenario")} == {

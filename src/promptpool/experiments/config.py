@@ -27,7 +27,6 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,18 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.views import View
+from promptpool.experiments import catalogue
+from promptpool.experiments.catalogue import TABLES as TABLES
+from promptpool.experiments.catalogue import Config as Config
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES, profile
 from promptpool.training.loop import Plan
 
-Config = dict[str, Any]
 Signature = dict[str, Any]  # what each keyword may be, by its type
 
 SHIPPED = "vit-glyphs"
 UNTRAINED: dict[str, Callable[..., Any]] = {"resnet18": resnet18}  # backbones with fresh weights, by name
 EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
-TABLES = ("dataset", "scenario", "backbone", "view", "learner", "plan")
 FORMAT = 2  # of a written configuration; it grows whenever a default comes to mean something else
 
 
@@ -54,24 +54,25 @@ class ConfigError(ValueError):
     """A value that cannot be meant, in one line: the key, the value, and what is allowed."""
 
 
-def presets() -> dict[str, Path]:
-    """The configurations that come with the package, by name."""
-    folder = Path(str(files("promptpool.experiments") / "presets"))
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+def load_config(name_or_path: str, overrides: Sequence[str] = (), *, scale: str | None = None) -> Config:
+    """A benchmark with a method, or a TOML file of one's own, with values set by `key=value`."""
+    return complete(overridden(read_config(name_or_path, scale=scale), overrides))
 
 
-def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Config:
-    """A preset, or a TOML file of one's own, with values set by `key=value`."""
-    return complete(overridden(read_config(name_or_path), overrides))
-
-
-def read_config(name_or_path: str) -> Config:
-    """A preset or a file as it is written."""
-    path = presets().get(name_or_path, Path(name_or_path))
+def read_config(name_or_path: str, *, scale: str | None = None) -> Config:
+    """The values of a pair at a scale, or a file as it is written."""
+    if found := catalogue.split(name_or_path):
+        benchmark, method = found
+        if scale is not None and scale not in benchmark.scales:
+            raise ConfigError(f"scale = {scale!r}: {benchmark.name} comes in {', '.join(benchmark.scales)}")
+        return catalogue.pair(benchmark, method, scale=scale)
+    path = Path(name_or_path)
     if not path.is_file():
-        close = _closest(name_or_path, presets())
+        close = _closest(name_or_path, [*catalogue.pairs(), *catalogue.benchmarks()])
         hint = f"did you mean {close!r}? " if close else ""
-        raise ConfigError(f"preset = {name_or_path!r}: no such preset or file; {hint}promptpool list shows all")
+        raise ConfigError(f"{name_or_path!r}: no benchmark with a method and no file; {hint}promptpool list shows all")
+    if scale is not None:
+        raise ConfigError(f"scale = {scale!r}: a file of one's own says its sizes itself")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -8,15 +8,13 @@ from promptpool.experiments.config import Config, load_config
 from promptpool.metrics import average_accuracy
 from promptpool.training.folder import Run
 
-# The presets at a size that two cores do in two minutes.
-SMALL = ("dataset.train_per_class=20", "dataset.test_per_class=10")
 METHODS = {
-    "FT-seq": "glyphs100-ft-seq",
-    "FT-seq-frozen": "glyphs100-ft-seq-frozen",
-    "masked linear head": "glyphs100-masked-linear",
-    "nearest class mean": "glyphs100-nearest-mean",
-    "L2P": "glyphs100-l2p",
-    "upper bound": "glyphs100-upper-bound",
+    "FT-seq": "ft-seq",
+    "FT-seq-frozen": "ft-seq-frozen",
+    "masked linear head": "masked-linear",
+    "nearest class mean": "nearest-mean",
+    "L2P": "l2p",
+    "upper bound": "upper-bound",
 }
 
 
@@ -35,4 +33,4 @@ def _joint(run: Run) -> bool:
 
 def demo_configs() -> dict[str, Config]:
     """The configurations of the demo, by the method's name."""
-    return {name: load_config(preset, SMALL) for name, preset in METHODS.items()}
+    return {name: load_config(f"glyphs100-{method}", scale="demo") for name, method in METHODS.items()}

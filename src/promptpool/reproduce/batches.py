@@ -19,7 +19,7 @@ from promptpool.experiments.runner import device
 from promptpool.files import locked
 from promptpool.learners.profiles import PROFILES
 from promptpool.progress import report
-from promptpool.reproduce.benchmarks import SCALES
+from promptpool.reproduce.benchmarks import benchmark, configured
 from promptpool.reproduce.entries import Entry
 from promptpool.reproduce.studies import Item
 from promptpool.training.checkpoint import load_checkpoint
@@ -37,10 +37,10 @@ PLAIN = (
 
 def items(scale: str) -> Iterator[Item]:
     """One run for each profile; at mini scale with view, steps and tests of the preset."""
-    benchmark = SCALES[scale]["split"]
+    split = benchmark(scale, "split")
     for name in PROFILES:
-        config = benchmark.config("l2p", PLAIN if scale == "mini" else (), profile=name)
-        yield Item("batches", benchmark.title, "profile", name, config, run="L2P")
+        config = configured(split, "l2p", PLAIN if scale == "mini" else (), profile=name)
+        yield Item("batches", split.title, "profile", name, config, run="L2P")
 
 
 def known(run: Run) -> bool:

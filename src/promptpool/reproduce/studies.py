@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from promptpool.experiments import paper
+from promptpool.experiments.catalogue import Benchmark
 from promptpool.experiments.config import Config
 from promptpool.experiments.paper import Reported, Row
-from promptpool.reproduce.benchmarks import SCALES, Benchmark, kept
+from promptpool.reproduce.benchmarks import benchmark as benchmark_of
+from promptpool.reproduce.benchmarks import configured, kept
 
 UPPER_BOUND = "Upper bound"
 LABELS = {
@@ -76,7 +78,7 @@ def table1(scale: str) -> Iterator[Item]:
 
 def table2(scale: str) -> Iterator[Item]:
     """Architecture-based methods, each beside the upper bound of its own backbone."""
-    split, reported = SCALES[scale]["split"], paper.TABLE_2
+    split, reported = benchmark_of(scale, "split"), paper.TABLE_2
     more = ("dataset.train_per_class=50",) if scale == "mini" else ()  # a network that starts from nothing needs them
     resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images"
     for method in ("resnet18-upper-bound", "resnet18-ft-seq", "supsup", "dualnet"):
@@ -103,22 +105,22 @@ def table5(scale: str) -> Iterator[Item]:
     """What each part of L2P is worth on unlike tasks."""
     for method in ("one-prompt", "no-key", "no-diversity", "l2p"):
         reported = paper.TABLE_5[Row(method)] if scale == "paper" else None
-        yield _item("table5", SCALES[scale]["five"], NO_BUFFER, method, None, reported)
+        yield _item("table5", benchmark_of(scale, "five"), NO_BUFFER, method, None, reported)
     for method in ("masked-linear", "nearest-mean", "ranpac"):
-        yield _item("table5", SCALES[scale]["five"], REFERENCES, method, None, None)
+        yield _item("table5", benchmark_of(scale, "five"), REFERENCES, method, None, None)
 
 
 def figure3(scale: str) -> Iterator[Item]:
     """Which prompts the tasks choose, similar tasks and unlike ones."""
     for place in ("split", "five"):
-        yield _item("figure3", SCALES[scale][place], NO_BUFFER, "l2p", None, None)
+        yield _item("figure3", benchmark_of(scale, place), NO_BUFFER, "l2p", None, None)
 
 
 def figure4(scale: str) -> Iterator[Item]:
     """Accuracy by length of a prompt and prompts chosen (M = 20), and by size of the pool (L_p = 5)."""
     few = ("dataset.train_per_class=10",) if scale == "mini" else ()
     for place, most in (("split", 5), ("five", 4)):
-        benchmark = SCALES[scale][place]
+        benchmark = benchmark_of(scale, place)
         for chosen in (1, most, 2 * most):
             for length in LENGTHS:
                 values = _pool(20, chosen, length) + few
@@ -129,7 +131,7 @@ def figure4(scale: str) -> Iterator[Item]:
 
 def buffers(scale: str) -> Iterator[Item]:
     """Accuracy by images kept."""
-    split = SCALES[scale]["split"]
+    split = benchmark_of(scale, "split")
     for method in ("er", "gdumb", "bic", "der++", "l2p-r"):
         for size in MORE_SIZES[scale]:
             yield _item("buffers", split, "images kept per class", method, size, None)
@@ -156,7 +158,7 @@ def _rows(
     rehearsal: tuple[str, ...],
 ) -> Iterator[Item]:
     """The groups of Tables 1, 3 and 4: without a buffer, the references, each buffer size, all data at once."""
-    benchmark, known = SCALES[scale][place], reported if scale == "paper" else {}
+    benchmark, known = benchmark_of(scale, place), reported if scale == "paper" else {}
     for method in plain:
         yield _item(study, benchmark, NO_BUFFER, method, None, known.get(Row(method)))
     for method in REFERENCE_METHODS:
@@ -178,7 +180,7 @@ def _item(
 ) -> Item:
     if overrides is None:
         overrides = () if at is None else kept(benchmark, method, at)
-    config = benchmark.config(method, overrides)
+    config = configured(benchmark, method, overrides)
     return Item(study, benchmark.title, group, LABELS[method], config, at, reported)
 
 

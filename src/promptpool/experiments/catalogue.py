@@ -1,0 +1,125 @@
+"""Benchmarks and methods: `benchmarks.toml` and `methods.toml`, and the configuration of any pair of them.
+
+`cifar100-l2p` is the benchmark cifar100 with the method l2p. Values come from the benchmark, at one of its scales, then
+from the method: what it is like, its own, and its own on the benchmark's families and on the benchmark itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+Config = dict[str, Any]
+TABLES = ("dataset", "scenario", "backbone", "view", "learner", "plan")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A stream at one or more scales; benchmarks.toml says what each value means."""
+
+    name: str
+    title: str
+    about: str
+    families: tuple[str, ...]
+    dataset: Config
+    scenario: Config
+    backbone: Config
+    plan: Config
+    scales: dict[str, Config]
+    view: Config = field(default_factory=dict)
+    classes: int | None = None
+    kept_per_class: int | None = None
+    instead: dict[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    method: str = "l2p"
+
+    @property
+    def scale(self) -> str:
+        """The usual one."""
+        return next(iter(self.scales))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A learner with its plan; methods.toml says what each value means."""
+
+    name: str
+    about: str
+    like: str | None = None
+    memory: int | str | None = None
+    profile: str | None = None
+    dataset: Config = field(default_factory=dict)
+    scenario: Config = field(default_factory=dict)
+    backbone: Config = field(default_factory=dict)
+    view: Config = field(default_factory=dict)
+    learner: Config = field(default_factory=dict)
+    plan: Config = field(default_factory=dict)
+    on: dict[str, Config] = field(default_factory=dict)
+
+
+@cache
+def benchmarks() -> dict[str, Benchmark]:
+    """All benchmarks by name."""
+    read = tomllib.loads(files(__package__).joinpath("benchmarks.toml").read_text(encoding="utf-8"))
+    return {name: Benchmark(name, **{**values, "families": tuple(values["families"])}) for name, values in read.items()}
+
+
+@cache
+def methods() -> dict[str, Method]:
+    """All methods by name."""
+    read = tomllib.loads(files(__package__).joinpath("methods.toml").read_text(encoding="utf-8"))
+    return {name: Method(name, **values) for name, values in read.items()}
+
+
+def pairs() -> Iterator[str]:
+    """The names of all pairs."""
+    return (f"{benchmark}-{method}" for benchmark in benchmarks() for method in methods())
+
+
+def split(name: str) -> tuple[Benchmark, Method] | None:
+    """The benchmark and the method that a name means; a benchmark alone means its usual method."""
+    for benchmark in sorted(benchmarks().values(), key=lambda each: -len(each.name)):
+        method = benchmark.method if name == benchmark.name else name.removeprefix(f"{benchmark.name}-")
+        if method != name and method in methods():
+            return benchmark, methods()[method]
+    return None
+
+
+def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> Config:
+    """The configuration of a method on a benchmark, as it would be written in a file; raises `KeyError` for a scale."""
+    method = methods()[benchmark.instead.get(method.name, method.name)]
+    config: Config = {table: copy.deepcopy(getattr(benchmark, table, {})) for table in TABLES}
+    config["dataset"] |= benchmark.scales[scale or benchmark.scale]
+    layers = list(_layers(method, benchmark))
+    if any("backbone" in layer for layer in layers):
+        config["backbone"], config["view"] = {}, {}
+    for layer in layers:
+        for table in TABLES:
+            config[table] |= copy.deepcopy(layer.get(table, {}))
+    memory = _inherited(method, "memory")
+    kept = benchmark.kept_per_class if memory == "benchmark" else memory
+    if kept and benchmark.classes:
+        config["learner"]["capacity"] = kept * benchmark.classes
+    if profile := next((layer["profile"] for layer in reversed(layers) if layer.get("profile")), None):
+        config = {"profile": profile, **({"benchmark": benchmark.profile} if benchmark.profile else {}), **config}
+    return {name: value for name, value in config.items() if value}
+
+
+def _layers(method: Method, benchmark: Benchmark) -> Iterator[Config]:
+    """What holds of a method on a benchmark, the last word last."""
+    if method.like:
+        yield from _layers(methods()[method.like], benchmark)
+    yield {name: value for name in (*TABLES, "profile") if (value := getattr(method, name))}
+    for place in (*benchmark.families, benchmark.name):
+        if place in method.on:
+            yield method.on[place]
+
+
+def _inherited(method: Method, name: str) -> Any:
+    own = getattr(method, name)
+    return _inherited(methods()[method.like], name) if own is None and method.like else own
