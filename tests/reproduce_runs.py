@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from promptpool.experiments.build import Stock
+from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import load_config
 from promptpool.experiments.paper import Reported
 from promptpool.experiments.runner import run
@@ -36,9 +36,9 @@ def made_jobs(folder: Path, *, epochs: int = SHORT, seeds: Sequence[int] = (0,))
 
 def undisturbed(jobs: Sequence[Job], folder: Path) -> list[bytes]:
     """The records of the same runs, each made at once in this process."""
-    stock = Stock()
+    cache = SharedCache()
     for job in jobs:
-        for _ in run(job.config, folder / job.folder.name, stock=stock):
+        for _ in run(job.config, folder / job.folder.name, cache=cache):
             pass
     return records([replace(job, folder=folder / job.folder.name) for job in jobs])
 

@@ -12,8 +12,6 @@ ROOT = Path(promptpool.__file__).parent
 ROWS = [
     {"__main__"},
     {"cli"},
-    {"data_commands", "reproduce_commands"},
-    {"complaints"},
     {"reproduce"},
     {"serve", "experiments", "report"},
     {"classifier", "training"},

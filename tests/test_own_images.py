@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -186,7 +185,6 @@ def test_data_of_published_sets_lie_where_told(tmp_path: Path) -> None:
     result = typed("run", preset, "--data", tmp_path / "elsewhere")
     assert result.exit_code == 2
     assert f"{tmp_path / 'elsewhere' / 'core50'}: CORe50 is not there" in result.stderr
-    assert os.environ["PROMPTPOOL_DATA"] == str(tmp_path / "elsewhere")
 
 
 def test_a_data_set_of_ones_own_fits_its_scenario_only(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
+_data: ContextVar[Path | None] = ContextVar("data", default=None)
 PAUSE = 0.1  # seconds between two looks at a lock, where nothing tells that it is free
 
 
@@ -113,7 +115,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "promptpool"
 
 
+@contextmanager
+def data_in(folder: Path | None) -> Iterator[None]:
+    """While this lasts, the data sets are in this folder; with None they are where they were."""
+    token = _data.set(_data.get() if folder is None else folder.expanduser())
+    try:
+        yield
+    finally:
+        _data.reset(token)
+
+
 def data_folder() -> Path:
-    """The data sets, one folder each: PROMPTPOOL_DATA, or `data` in the cache folder."""
+    """The data sets, one folder each: that of `data_in`, PROMPTPOOL_DATA, or `data` in the cache folder."""
+    if (given := _data.get()) is not None:
+        return given
     own = os.environ.get("PROMPTPOOL_DATA")
     return Path(own).expanduser() if own else cache_folder() / "data"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from promptpool.backbones.resnet import ResNet18
 from promptpool.cli import app
-from promptpool.experiments.build import Stock, build
+from promptpool.experiments.build import SharedCache, build
 from promptpool.experiments.catalogue import benchmarks, methods
 from promptpool.experiments.config import ConfigError, complete, load_config, to_toml
 from promptpool.learners.l2p import L2P
@@ -143,14 +143,14 @@ def test_the_backbone_decides_the_view_unless_told(preset: Path) -> None:
 
 
 def test_l2p_that_trains_its_backbone_shares_the_frozen_features(preset: Path) -> None:
-    stock = Stock()
+    cache = SharedCache()
     learners = [
-        build(load_config(str(preset), [f"learner.train_backbone={v}"]), stock).learner for v in ("true", "false")
+        build(load_config(str(preset), [f"learner.train_backbone={v}"]), cache).learner for v in ("true", "false")
     ]
     trained, frozen = (learner for learner in learners if isinstance(learner, L2P))
     assert trained.frozen is frozen.frozen
     assert trained.original is frozen.backbone is not trained.backbone
-    learner = build(load_config(str(preset), ["learner.name=ft-seq"]), stock).learner
+    learner = build(load_config(str(preset), ["learner.name=ft-seq"]), cache).learner
     assert not hasattr(learner, "frozen")
 
 

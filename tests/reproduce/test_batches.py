@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from promptpool.experiments.build import Stock
+from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import Config, complete
 from promptpool.experiments.runner import run
 from promptpool.learners.profiles import PROFILES
@@ -42,12 +42,12 @@ def test_only_a_vote_makes_predictions_depend_on_the_batch(
 ) -> None:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
     (found,) = [item for item in batches.items("mini") if item.method == name]
-    config, stock = tiny(found, tmp_path), Stock()
+    config, cache = tiny(found, tmp_path), SharedCache()
     item = Item(found.study, found.stream, found.group, found.method, config)
-    for _ in run(config, tmp_path / "run", stock=stock):
+    for _ in run(config, tmp_path / "run", cache=cache):
         pass
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    entries = batches.measured(item, read_run(tmp_path / "run"), Stock())
+    entries = batches.measured(item, read_run(tmp_path / "run"), SharedCache())
     assert [(entry.group, entry.at) for entry in entries] == [
         (order, str(size)) for order in batches.ORDERS for size in batches.SIZES
     ]
@@ -69,6 +69,6 @@ def test_only_a_vote_makes_predictions_depend_on_the_batch(
     counts = json.loads(after[batches.FILE])
     counts["shuffled"]["1"] = [1, 4]
     (tmp_path / "run" / batches.FILE).write_text(json.dumps(counts))
-    again = batches.measured(item, read_run(tmp_path / "run"), Stock())  # what is kept is not counted again
+    again = batches.measured(item, read_run(tmp_path / "run"), SharedCache())  # what is kept is not counted again
     assert again[3].accuracy == "25.00"
     assert again[:3] == entries[:3]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from promptpool.experiments.build import Stock, build
+from promptpool.experiments.build import SharedCache, build
 from promptpool.experiments.config import load_config
 from promptpool.learners import LEARNERS
 from promptpool.reproduce.costs import PASSES, seconds_per_pass, work
@@ -26,16 +26,16 @@ def test_every_learner_has_its_passes() -> None:
 
 
 def test_more_epochs_cost_more_and_a_pass_takes_time() -> None:
-    costs = [work(build(load_config(str(tiny()), [f"plan.epochs={epochs}"]), Stock())) for epochs in (2, 4, 8)]
+    costs = [work(build(load_config(str(tiny()), [f"plan.epochs={epochs}"]), SharedCache())) for epochs in (2, 4, 8)]
     assert costs[2] - costs[1] == pytest.approx(2 * (costs[1] - costs[0]))
     assert costs[0] > 0
-    assert seconds_per_pass(build(load_config(str(tiny())), Stock())) > 0
+    assert seconds_per_pass(build(load_config(str(tiny())), SharedCache())) > 0
 
 
 def test_what_is_done_of_a_run_is_not_paid_again(tmp_path: Path) -> None:
     (job,) = made_jobs(tmp_path / "runs", epochs=LONG)
     assert share_done(job) == 0
-    steps = carry_out(job, Stock())
+    steps = carry_out(job, SharedCache())
     for share in steps:
         if share > 0.5:
             break

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner, Result
 
-from promptpool import reproduce_commands
 from promptpool.cli import app
-from promptpool.experiments.build import Stock
+from promptpool.cli import reproduce as reproduce_commands
+from promptpool.experiments.build import SharedCache
 from promptpool.reproduce import batches, plan, tables
 from promptpool.reproduce.entries import read_csv
 from promptpool.reproduce.jobs import Job, News, carry_out
@@ -312,7 +312,7 @@ def test_stopped_it_goes_on(few_runs: Path, reproduced: Reproduced, tmp_path: Pa
     assert not (tmp_path / "out").exists()
     assert (job.folder / "checkpoint").exists()
     assert "finished" not in typed(*words, "--list").stdout
-    for _ in carry_out(job, Stock()):
+    for _ in carry_out(job, SharedCache()):
         pass
     whole = reproduced.runs / job.folder.name
     assert (job.folder / "records.jsonl").read_bytes() == (whole / "records.jsonl").read_bytes()

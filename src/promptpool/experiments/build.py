@@ -53,7 +53,7 @@ class Built(NamedTuple):
     notes: Notes
 
 
-class Stock:
+class SharedCache:
     """Backbones, streams and frozen features that runs share; with a folder, features of other processes too."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -87,20 +87,20 @@ class Stock:
         return folder / f"{self.features[key].of[:16]}.safetensors"
 
 
-def build(config: Config, stock: Stock | None = None) -> Built:
+def build(config: Config, cache: SharedCache | None = None) -> Built:
     """All that a run needs; raises `ConfigError` in one line where a value cannot be meant."""
-    stock = Stock() if stock is None else stock
-    backbone = _backbone(config["backbone"], stock)
+    cache = SharedCache() if cache is None else cache
+    backbone = _backbone(config["backbone"], cache)
     view = _made("view", View, _own_view(backbone) | config["view"])
     plan = _made("plan", Plan, config["plan"])
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
-    frozen = stock.frozen(repr((config["backbone"], view)), backbone, view)
+    frozen = cache.frozen(repr((config["backbone"], view)), backbone, view)
     shared = {"frozen": frozen} if _reads_frozen(LEARNERS[name], values) else {}
     learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
     dataset = config["dataset"]
     if dataset.get("size") == 0:
         dataset = dataset | {"size": round(view.size / (view.test_crop or 1))}  # images as large as they are looked at
-    stream, notes = _stream(dataset, config["scenario"], stock)
+    stream, notes = _stream(dataset, config["scenario"], cache)
     try:
         check(learner, stream, plan)
     except ValueError as error:
@@ -110,21 +110,21 @@ def build(config: Config, stock: Stock | None = None) -> Built:
 
 def backbone_view(config: Config) -> Config:
     """The size and values of the view that are the backbone's own."""
-    return _own_view(_backbone(config["backbone"], Stock()))
+    return _own_view(_backbone(config["backbone"], SharedCache()))
 
 
 def _own_view(backbone: ViT | ResNet18) -> Config:
     return {"size": backbone.image_size, "values": backbone.values or "unit"}
 
 
-def _backbone(values: Config, stock: Stock) -> ViT | ResNet18:
+def _backbone(values: Config, cache: SharedCache) -> ViT | ResNet18:
     key = repr(values)
-    if key not in stock.backbones:
+    if key not in cache.backbones:
         name, keywords = values["name"], {k: v for k, v in values.items() if k != "name"}
         fresh = UNTRAINED.get(name)
         made = _made("backbone", fresh, keywords) if fresh else _made("backbone", load_backbone, keywords, name)
-        stock.backbones[key] = made.eval()
-    return stock.backbones[key]
+        cache.backbones[key] = made.eval()
+    return cache.backbones[key]
 
 
 def _reads_frozen(method: Callable[..., Learner], values: Config) -> bool:
@@ -134,9 +134,9 @@ def _reads_frozen(method: Callable[..., Learner], values: Config) -> bool:
     return kept and "frozen" in inspect.signature(method).parameters
 
 
-def _stream(dataset: Config, scenario: Config, stock: Stock) -> tuple[Stream, Notes]:
+def _stream(dataset: Config, scenario: Config, cache: SharedCache) -> tuple[Stream, Notes]:
     key = repr((dataset, scenario))
-    if key not in stock.streams:
+    if key not in cache.streams:
         notes = Notes([], [])
         values = {name: value for name, value in scenario.items() if name not in ("name", "joint")}
         with _noting(notes):
@@ -145,8 +145,8 @@ def _stream(dataset: Config, scenario: Config, stock: Stock) -> tuple[Stream, No
             if not isinstance(data, FITS[scenario["name"]]):
                 raise ConfigError(f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}")
             stream = _made("scenario", SCENARIOS[scenario["name"]], values, *data)
-        stock.streams[key] = joint(stream) if scenario.get("joint") else stream, notes
-    return stock.streams[key]
+        cache.streams[key] = joint(stream) if scenario.get("joint") else stream, notes
+    return cache.streams[key]
 
 
 @contextmanager

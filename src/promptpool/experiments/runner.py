@@ -18,7 +18,7 @@ import torch
 
 from promptpool import __version__, distributed
 from promptpool.data.stream import class_counts
-from promptpool.experiments.build import Built, Stock, build
+from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import differences, written
 from promptpool.files import locked, write_whole
@@ -54,16 +54,20 @@ def is_finished(path: Path, config: Config) -> bool:
 
 
 def run(
-    config: Config, path: Path, *, stock: Stock | None = None, seconds: float = 60.0
+    config: Config, path: Path, *, cache: SharedCache | None = None, seconds: float = 60.0
 ) -> Generator[Step, None, None]:
+    """Build what a configuration means and take it to its end; yields after every step."""
+    yield from go_on(build(config, cache), path, seconds=seconds)
+
+
+def go_on(built: Built, path: Path, *, seconds: float = 60.0) -> Generator[Step, None, None]:
     """Take a run to its end, from the start or from where it stopped; yields after every step.
 
     Records are in the folder when the step that brings them is yielded. Several ranks may run one folder together;
     two runs may not.
     """
-    built = build(config, stock)
     with _alone(path):
-        if is_finished(path, config):
+        if is_finished(path, built.config):
             return
         session = open_session(built, path)
         times = read_times(path)[: len(session.records)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from promptpool.data.stream import concatenate
-from promptpool.experiments.build import Stock, build
+from promptpool.experiments.build import SharedCache, build
 from promptpool.experiments.config import Config
 from promptpool.experiments.runner import device
 from promptpool.files import locked
@@ -48,11 +48,11 @@ def known(run: Run) -> bool:
     return (run.path / FILE).exists()
 
 
-def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
+def measured(item: Item, run: Run, cache: SharedCache) -> list[Entry]:
     """The accuracy of a finished run for each order and batch size; kept in the run's folder."""
     file = run.path / FILE
     with locked(run.path / f".{FILE}.lock", waiting=report):
-        counts = json.loads(file.read_text()) if known(run) else _counts(item.config, run.path, stock)
+        counts = json.loads(file.read_text()) if known(run) else _counts(item.config, run.path, cache)
         if not known(run):
             write_json(file, counts)
     found = []
@@ -78,9 +78,9 @@ def measured(item: Item, run: Run, stock: Stock) -> list[Entry]:
     return found
 
 
-def _counts(config: Config, folder: Path, stock: Stock) -> dict[str, dict[str, list[int]]]:
+def _counts(config: Config, folder: Path, cache: SharedCache) -> dict[str, dict[str, list[int]]]:
     """How many test images are right, of how many."""
-    built = build(config, stock)
+    built = build(config, cache)
     load_checkpoint(folder / CHECKPOINT, Session(built.learner.to(device()), built.stream, built.plan))
     everything = concatenate(built.stream.tests)
     mixed = everything.select(torch.randperm(len(everything), generator=torch.Generator().manual_seed(0)))

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from promptpool.experiments.build import Stock
+from promptpool.experiments.build import SharedCache
 from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure
 
 DEATHS = 3  # of workers on one job, after which it is given up
@@ -99,21 +99,21 @@ def _work(line: Connection, threads: int, number: int) -> None:
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
-    stock: Stock | None = None
+    cache: SharedCache | None = None
     try:
         while True:
             job: Job = line.recv()
-            stock = stock or Stock(job.folder.parent / FEATURES)
-            line.send(_said(job, stock, line))
+            cache = cache or SharedCache(job.folder.parent / FEATURES)
+            line.send(_said(job, cache, line))
     except (EOFError, OSError):
         return
 
 
-def _said(job: Job, stock: Stock, line: Connection) -> News:
+def _said(job: Job, cache: SharedCache, line: Connection) -> News:
     """The last word on a job."""
     told = 0.0
     try:
-        with closing(carry_out(job, stock)) as shares:
+        with closing(carry_out(job, cache)) as shares:
             for share in shares:
                 if line.poll():  # there is nothing to be heard but that the line is gone
                     raise EOFError

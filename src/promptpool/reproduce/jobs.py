@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from promptpool.errors import BadFileError, DataWarning
-from promptpool.experiments.build import Stock
+from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.runner import BusyError, is_finished, run
 from promptpool.training.folder import ENVIRONMENT, is_run, read_run
@@ -54,13 +54,13 @@ def failure(job: Job, error: Exception) -> News:
     return News(job, "failed", reason=text if expected else f"{type(error).__name__}: {text}")
 
 
-def carry_out(job: Job, stock: Stock) -> Generator[float, None, None]:
+def carry_out(job: Job, cache: SharedCache) -> Generator[float, None, None]:
     """Take a run to its end; yields the share that is done after every step. Closing it leaves a checkpoint."""
     if is_finished(job.folder, job.config):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # said in the run's environment
-        with closing(run(job.config, job.folder, stock=stock)) as steps:
+        with closing(run(job.config, job.folder, cache=cache)) as steps:
             for step in steps:
                 yield step.step / step.steps
-    stock.keep()
+    cache.keep()

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import count, takewhile
 from pathlib import Path
 
-from promptpool.experiments.build import Built, Stock, build
+from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import is_finished
@@ -119,11 +119,11 @@ def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
 
     Also the seconds that one worker is thought to need for all.
     """
-    stock, complaints = Stock(), dict[str, str]()
+    cache, complaints = SharedCache(), dict[str, str]()
     costed, seconds, pace = [], 0.0, dict[str, float]()
     for job in jobs:
         try:
-            built: Built = build(job.config, stock)
+            built: Built = build(job.config, cache)
         except (ConfigError, OSError) as error:
             complaints.setdefault(str(error), job.name)
             continue
@@ -142,11 +142,11 @@ def collect(wanted: Wanted, *, test_again: bool = True) -> Results:
 
     Without `test_again` a run that was not yet tested with other batches is left out of that study.
     """
-    results, stock = Results(), Stock(wanted.runs / FEATURES)
+    results, cache = Results(), SharedCache(wanted.runs / FEATURES)
     for item in wanted.items():
         runs = wanted.finished(item)
         if item.study == "batches":
-            found = batches.measured(item, runs[0], stock) if runs and (test_again or batches.known(runs[0])) else []
+            found = batches.measured(item, runs[0], cache) if runs and (test_again or batches.known(runs[0])) else []
         else:
             found = [entry(item, runs)]
         results.entries.setdefault(item.study, []).extend(found)

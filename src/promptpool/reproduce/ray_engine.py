@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from promptpool.experiments.build import Stock
+from promptpool.experiments.build import SharedCache
 from promptpool.reproduce.crew import DEATHS, PATIENCE
 from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure, share_done
 
@@ -65,7 +65,7 @@ def _carried_out(job: Job, threads: int) -> News:
 
     torch.set_num_threads(threads)
     try:
-        for _ in carry_out(job, Stock(job.folder.parent / FEATURES)):
+        for _ in carry_out(job, SharedCache(job.folder.parent / FEATURES)):
             pass
     except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
         return failure(job, error)

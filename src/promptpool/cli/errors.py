@@ -12,7 +12,7 @@ from promptpool.experiments.config import ConfigError
 
 
 @contextmanager
-def complaints() -> Iterator[None]:
+def user_errors() -> Iterator[None]:
     """What a user can put right is said in one line, with exit code 2; Ctrl-C ends with 130."""
     try:
         yield

@@ -15,8 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import web as server
-from promptpool import data_commands
 from promptpool.cli import app
+from promptpool.cli import data as data_commands
 from promptpool.data import download
 from promptpool.data.datasets.contents import Contents
 from promptpool.data.published import PUBLISHED, Published, Remote

@@ -126,3 +126,13 @@ def line(name: str, record: Record, experiences: int) -> str:
 def mean_accuracy(record: Record) -> float:
     known = [share for share in record.accuracy if share is not None]
     return sum(known) / len(known)
+
+
+def pairs_table(title: str, rows: dict[str, str]) -> Table:
+    """Names and what is said of each."""
+    grid = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column()
+    for name, text in rows.items():
+        grid.add_row(name, escape(text))
+    return grid

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from promptpool.complaints import complaints
+from promptpool.cli.errors import user_errors
 from promptpool.data import download
 from promptpool.data.datasets.contents import Contents, contents
 from promptpool.data.datasets.five import FIVE
@@ -48,7 +48,7 @@ def get(
     data: Folder = None,
 ) -> None:
     """Download data sets, check them and unpack them; the same command goes on with a download that was stopped."""
-    with complaints():
+    with user_errors():
         for name in _known(names):
             with shown(Console(stderr=True)):
                 folder = download.get(name, _root(data))
@@ -65,7 +65,7 @@ def check(
     Exit code 1 if something is missing, wrong or unreadable.
     """
     root, good = _root(data), True
-    with complaints():
+    with user_errors():
         wanted = _known(names) if names else [name for name in PUBLISHED if (root / name).is_dir()]
         if not wanted:
             typer.echo(f"no data set is in {root}")
@@ -93,7 +93,7 @@ def show_all(data: Folder = None) -> None:
         table.add_column(head, no_wrap=head == "name", overflow="fold")
     for head in ("classes", "train", "test", "download"):
         table.add_column(head, justify="right", no_wrap=True)
-    with complaints():
+    with user_errors():
         for name, published in PUBLISHED.items():
             texts = (name, published.title, published.licence, _here(name, root))
             images = (f"{published.train:,}", f"{published.test:,}" if published.test else "-")

@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from promptpool.complaints import complaints
+from promptpool.cli.display import reading
+from promptpool.cli.errors import user_errors
 from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError
-from promptpool.experiments.display import reading
 from promptpool.experiments.runner import is_finished
 from promptpool.files import locked
 from promptpool.progress import report
@@ -64,7 +64,7 @@ def reproduce(
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
     console, log = Console(), Console(stderr=True)  # a table can go into a file
-    with complaints():
+    with user_errors():
         names = names_of(target)
         for name, value, allowed in (
             ("--scale", scale, tuple(SCALES)),

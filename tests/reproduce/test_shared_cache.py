@@ -13,7 +13,7 @@ from torch import Tensor
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
-from promptpool.experiments.build import Stock
+from promptpool.experiments.build import SharedCache
 from toys import VIEW, toy_backbone, toy_examples
 
 
@@ -94,17 +94,17 @@ def test_no_file_and_a_folder_are_as_none(tmp_path: Path) -> None:
     assert len(loaded(tmp_path)) == 0
 
 
-def filled(folder: Path, seed: int) -> Stock:
-    stock = Stock(folder)
-    stock.frozen("key", toy_backbone(), VIEW)(batch(seed))
-    return stock
+def filled(folder: Path, seed: int) -> SharedCache:
+    cache = SharedCache(folder)
+    cache.frozen("key", toy_backbone(), VIEW)(batch(seed))
+    return cache
 
 
 def test_two_stocks_that_write_one_folder_merge(tmp_path: Path) -> None:
     first, second = filled(tmp_path / "features", 1), filled(tmp_path / "features", 2)
     first.keep()
     second.keep()  # had read nothing when it began
-    third = Stock(tmp_path / "features").frozen("another key", toy_backbone(), VIEW)
+    third = SharedCache(tmp_path / "features").frozen("another key", toy_backbone(), VIEW)
     assert len(third) == 60
     for seed in (1, 2):
         assert torch.equal(without_computing(third, batch(seed)), known(seed)(batch(seed)))
@@ -114,11 +114,11 @@ def test_two_stocks_that_write_one_folder_merge(tmp_path: Path) -> None:
     assert file.stat().st_mtime_ns == before
 
 
-def test_a_stock_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    stock = Stock()
-    stock.frozen("key", toy_backbone(), VIEW)(batch())
-    stock.keep()
+    cache = SharedCache()
+    cache.frozen("key", toy_backbone(), VIEW)(batch())
+    cache.keep()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,4 +134,4 @@ def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(Stock(tmp_path).frozen("key", toy_backbone(), VIEW)) == 12 * 30
+    assert len(SharedCache(tmp_path).frozen("key", toy_backbone(), VIEW)) == 12 * 30

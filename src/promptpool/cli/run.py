@@ -1,0 +1,148 @@
+"""`promptpool run`: one configuration to its end, with bars; and what it would cost."""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from promptpool import distributed
+from promptpool.cli.display import Watched, pairs_table, reading, show
+from promptpool.cli.errors import user_errors
+from promptpool.data.datasets import DATASETS
+from promptpool.errors import DataWarning, skipped_text
+from promptpool.experiments.build import Built, SharedCache, build
+from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
+from promptpool.experiments.estimate import estimate
+from promptpool.experiments.identity import run_folder
+from promptpool.experiments.runner import go_on, is_finished
+from promptpool.files import data_in
+from promptpool.report.tables import terminal_tables
+from promptpool.training.folder import read_records, read_run
+from promptpool.training.loop import Step
+
+
+def run_one(
+    name: Annotated[str, typer.Argument(help="BENCHMARK-METHOD (promptpool list), or a TOML file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Values to set, such as learner.top_k=4")] = None,
+    scale: Annotated[str | None, typer.Option(help="The benchmark's size, where it comes in several.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
+    folder: Annotated[Path | None, typer.Option(help="This run's folder, instead of one named by its values.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it costs.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Your own images, or the folder of the published sets.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no image.")] = False,
+) -> None:
+    """Run one configuration; the same command goes on with a run that was stopped, to the same numbers."""
+    with user_errors(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # said at the end
+        distributed.start()
+        raw = overridden(read_config(name, scale=scale), overrides or [])
+        config = complete(_with_data(raw, data, strict))
+        path = run_folder(runs, name, config) if folder is None else folder
+        with data_in(None if "folder" in config["dataset"] else data):
+            if dry_run:
+                describe(config)
+            else:
+                _run_and_tell(config, path)
+        distributed.stop()
+
+
+def _with_data(raw: Config, data: Path | None, strict: bool) -> Config:
+    """The values with where one's own images are, and whether a file that cannot be read ends the run."""
+    dataset = dict(raw.get("dataset", {}))
+    known = keywords(DATASETS[dataset["name"]]) if dataset.get("name") in DATASETS else {}
+    if data is not None and "folder" in known:
+        dataset["folder"] = str(data.expanduser().resolve())
+    elif data is not None and not data.expanduser().is_dir():
+        raise ConfigError(f"--data {data}: no such folder")
+    if strict and "strict" not in known:
+        raise ConfigError(f"--strict: the data set {dataset.get('name')} has no files of one's own to stop at")
+    if strict:
+        dataset["strict"] = True
+    return {**raw, "dataset": dataset} if dataset else raw
+
+
+def _run_and_tell(config: Config, path: Path) -> None:
+    if is_finished(path, config):
+        own = "folder" in config["dataset"]
+        typer.echo(f"{path} is finished{'; for images that changed, --folder starts a new run' if own else ''}")
+    else:
+        watch({config["learner"]["name"]: (config, path)})
+    if distributed.rank() > 0:
+        return
+    finished = read_run(path)
+    for table in terminal_tables([finished]):
+        Console().print(table)
+    if skipped := finished.environment.get("skipped"):
+        typer.echo(skipped_text(skipped))
+    for note in finished.environment.get("notes", []):
+        typer.echo(f"note: {note}")
+    typer.echo(f"records: {path}, page: promptpool report {path}")
+
+
+def watch(jobs: dict[str, tuple[Config, Path]]) -> None:
+    """Take runs to their end with bars and a table; Ctrl-C stops after a step, and they can go on."""
+    cache, console = SharedCache(), Console(quiet=distributed.rank() > 0)
+    with reading(console):
+        built = {name: build(config, cache) for name, (config, path) in jobs.items() if not is_finished(path, config)}
+    watched = [
+        Watched(name, read_records(path), partial(_rest, built.get(name), path), config["scenario"].get("joint", False))
+        for name, (config, path) in jobs.items()
+    ]
+    longest = max([len(each.stream.experiences) for each in built.values()] + [len(each.records) for each in watched])
+    with interruptible() as asked, closing(show(console, watched, longest)) as steps:
+        for _ in steps:
+            if asked():
+                raise KeyboardInterrupt
+
+
+def _rest(built: Built | None, path: Path) -> Iterator[Step]:
+    return iter(()) if built is None else go_on(built, path)
+
+
+def describe(config: Config) -> None:
+    """What a configuration would do, and what it costs on this machine."""
+    with reading(Console()):
+        built = build(config)
+    cost = estimate(built)
+    stream, later = built.stream, built.learner.at_the_end
+    sizes = ", ".join(str(len(experience.train)) for experience in stream.experiences)
+    rows = {
+        "stream": f"experiences: {len(stream.experiences)}, classes: {len(stream.class_names)}",
+        "training images": sizes,
+        "test images": ", ".join(str(len(test)) for test in stream.tests),
+        **({"files": skipped_text(tuple(built.notes.skipped))} if built.notes.skipped else {}),
+        **({"note": "; ".join(built.notes.texts)} if built.notes.texts else {}),
+        "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
+        "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
+        "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
+        "estimated time": f"{cost.seconds:.0f} s" + (f", and more where {later} after each task" if later else ""),
+        **({} if cost.memory is None else {"memory": f"{cost.memory / 2**20:.0f} MiB"}),
+    }
+    Console().print(pairs_table("this run would be", rows))
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; a second one interrupts at once."""
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        del frame
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
