@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from promptpool.data.cutmix import cutmix
+from promptpool.learners.cutmix import cutmix
 
 
 def generator(seed: int) -> torch.Generator:
