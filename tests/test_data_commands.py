@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import web as server
 from promptpool import data_commands
 from promptpool.cli import app
-from promptpool.data import download
+from promptpool.data import downloads
 from promptpool.data.datasets.contents import Contents
 from promptpool.data.published import PUBLISHED, Published, Remote
 from promptpool.errors import BadFileError
@@ -34,7 +34,7 @@ AS_PUBLISHED = "toy: reads as 1,234 + 0 images of 3 classes, as published\n"
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "get", partial(download.get, pauses=(0.0,), timeout=20.0))
+    monkeypatch.setattr(downloads, "get", partial(downloads.get, pauses=(0.0,), timeout=20.0))
     with serving(CONTENT) as running:
         publish(monkeypatch, running.url("toy.bin"))
         yield running

@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 from promptpool.complaints import complaints
-from promptpool.data import download
+from promptpool.data import downloads
 from promptpool.data.datasets.contents import Contents, contents
 from promptpool.data.datasets.five import FIVE
 from promptpool.data.published import PUBLISHED, Published
@@ -51,7 +51,7 @@ def get(
     with complaints():
         for name in _known(names):
             with shown(Console(stderr=True)):
-                folder = download.get(name, _root(data))
+                folder = downloads.get(name, _root(data))
             typer.echo(f"{name}: {folder} (licence: {PUBLISHED[name].licence})")
 
 
@@ -71,7 +71,7 @@ def check(
             typer.echo(f"no data set is in {root}")
         for name in wanted:
             with shown(Console(stderr=True)):
-                findings = download.check(name, root)
+                findings = downloads.check(name, root)
             for finding in findings:
                 typer.echo(f"{name}: {finding.path}: {finding.state}{finding.text and f' ({finding.text})'}")
                 good = good and finding.good
@@ -134,7 +134,7 @@ def _download_size(published: Published) -> str:
 
 def _here(name: str, root: Path) -> str:
     """At a glance, without reading the files."""
-    findings = download.check(name, root, sums=False)
+    findings = downloads.check(name, root, sums=False)
     if all(finding.good for finding in findings):
         return "unpacked only" if any(finding.state == "unpacked only" for finding in findings) else "yes"
     if any(finding.state == "wrong size" for finding in findings):

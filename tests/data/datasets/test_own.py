@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from image_files import pack_tar, pack_zip, write_images
-from promptpool.data import pictures
+from promptpool.data import images
 from promptpool.data.datasets.own import own
 from promptpool.data.scenarios import class_incremental, from_folders, joint
 from promptpool.data.sets import OwnSet
@@ -297,9 +297,9 @@ def test_a_run_is_the_same_whether_images_are_held_or_not(
     plan = Plan(epochs=2, batch_size=5, learning_rate=0.01, test_batch_size=3)
     held = from_folders(*read(folder))
     expected = [record.to_json() for record in learn(toy_learner(name), held, plan)]
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 0)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 0)
     lazy = from_folders(*read(folder))
-    assert isinstance(lazy.experiences[0].train.source, pictures.Pictures)
+    assert isinstance(lazy.experiences[0].train.source, images.ImageFiles)
     assert lazy.fingerprint == held.fingerprint
     assert [record.to_json() for record in learn(toy_learner(name), lazy, plan)] == expected
     for stop in (1, 3, 5, 7):  # within an epoch, at its end, in the second task; begun lazily, gone on with in memory

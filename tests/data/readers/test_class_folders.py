@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from image_files import image_bytes, pack_tar, pack_zip, write_images
-from promptpool.data.pictures import Entry, read_pictures
+from promptpool.data.images import Entry, read_images
 from promptpool.data.readers.class_folders import natural, read_class_folders
 from promptpool.errors import BadFileError, SkippedFilesWarning
 
@@ -102,7 +102,7 @@ def test_a_folder_a_zip_and_a_tar_say_the_same(tmp_path: Path, names: list[str])
     ):
         assert found(path) == expected
         store, entries = read_class_folders(path)
-        assert len(read_pictures(store, entries, size=8).entries) == len(names)
+        assert len(read_images(store, entries, size=8).entries) == len(names)
 
 
 def test_clutter_is_not_there(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_other_files_are_entries_that_end_as_skipped(tmp_path: Path) -> None:
     assert labels["cat/notes.txt"] == "cat"
     assert labels["README.txt"] == labels["LICENSE"] == labels["dog/more/licence.txt"] == ""
     with pytest.warns(SkippedFilesWarning, match="4 files skipped: .*lies in no class folder"):
-        assert len(read_pictures(store, entries, size=8).entries) == 2
+        assert len(read_images(store, entries, size=8).entries) == 2
 
 
 def test_images_need_no_suffix(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_links_to_folders_are_not_followed_and_named(tmp_path: Path) -> None:
     (path / "kitten").symlink_to(path / "cat")
     store, entries = read_class_folders(path)
     with pytest.warns(SkippedFilesWarning, match=r"2 files skipped: cow \(.*; kitten \("):
-        assert [entry.label for entry in read_pictures(store, entries, size=8).entries] == ["cat", "dog"]
+        assert [entry.label for entry in read_images(store, entries, size=8).entries] == ["cat", "dog"]
     only = tmp_path / "only"
     only.mkdir()
     (only / "cow").symlink_to(tmp_path / "outside")
@@ -189,4 +189,4 @@ def test_a_class_whose_name_is_no_text(tmp_path: Path) -> None:
         file.write(image_bytes(1))
     store, entries = read_class_folders(path)
     assert sorted(entry.label for entry in entries) == ["?", "cat"]
-    assert len(read_pictures(store, entries, size=8).entries) == 2
+    assert len(read_images(store, entries, size=8).entries) == 2

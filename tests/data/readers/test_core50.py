@@ -10,7 +10,7 @@ import torch
 
 from image_files import image_bytes, pack_zip
 from promptpool.data.datasets.core50 import core50
-from promptpool.data.pictures import read_pictures
+from promptpool.data.images import read_images
 from promptpool.data.readers.core50 import OBJECTS, read_core50
 from promptpool.data.scenarios import domain_incremental
 from promptpool.errors import BadFileError
@@ -109,7 +109,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif("PROMPTPOOL_REAL_DATA" not in os.environ, reason="PROMPTPOOL_REAL_DATA names no folder")
 def test_published_frames() -> None:
     store, entries = read_core50(Path(os.environ["PROMPTPOOL_REAL_DATA"]) / "core50")
-    album = read_pictures(store, entries, size=128, strict=True)
+    album = read_images(store, entries, size=128, strict=True)
     assert len(album.entries) >= 90
     assert {entry.group for entry in album.entries} >= {f"s{session}" for session in range(1, 10)}
     if len(album.entries) == 90:

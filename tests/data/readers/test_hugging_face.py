@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptpool.data.archives import Store
-from promptpool.data.pictures import Entry
+from promptpool.data.images import Entry
 from promptpool.data.readers import arrow_files
 from promptpool.data.readers.hugging_face import is_hugging_face, read_hugging_face
+from promptpool.data.stores import Store
 from promptpool.errors import BadFileError
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})

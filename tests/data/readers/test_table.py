@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from promptpool.data.archives import Folder
-from promptpool.data.pictures import Entry
+from promptpool.data.images import Entry
 from promptpool.data.readers.table import read_table
+from promptpool.data.stores import Folder
 from promptpool.errors import BadFileError
 
 ENTRIES = [Entry("cats/a.png", "cat"), Entry("dogs/b.png", "dog")]

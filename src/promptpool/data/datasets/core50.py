@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from promptpool.data.pictures import Entry, read_pictures
+from promptpool.data.images import Entry, read_images
 from promptpool.data.readers.core50 import OBJECTS, SESSIONS, TEST_SESSIONS, read_core50
 from promptpool.data.sets import DomainSet
 from promptpool.errors import BadFileError
@@ -28,13 +28,13 @@ def core50(*, variant: int = 128, train_per_class: int | None = None, test_per_c
                 raise BadFileError(f"{store.where}: not all of CORe50: session {session} has no {thing}")
     counts = {"train": train_per_class, "test": test_per_class}
     chosen = [entry for frames in series.values() for entry in _spread(frames, counts[frames[0].split])]
-    album = read_pictures(store, chosen, size=variant)
-    pictures = album.examples(OBJECTS)
-    sessions = torch.tensor([int(entry.group[1:]) for entry in album.entries])
+    decoded = read_images(store, chosen, size=variant)
+    found = decoded.examples(OBJECTS)
+    sessions = torch.tensor([int(entry.group[1:]) for entry in decoded.entries])
     tested = torch.isin(sessions, torch.tensor(TEST_SESSIONS))
     return DomainSet(
-        tuple(pictures.select(sessions == session) for session in SESSIONS if session not in TEST_SESSIONS),
-        pictures.select(tested),
+        tuple(found.select(sessions == session) for session in SESSIONS if session not in TEST_SESSIONS),
+        found.select(tested),
         OBJECTS,
     )
 

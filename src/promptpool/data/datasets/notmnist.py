@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptpool.data.pictures import read_pictures
+from promptpool.data.images import read_images
 from promptpool.data.readers.arrays import Arrays, Images, Split
 from promptpool.data.readers.notmnist import LETTERS, read_notmnist
 
@@ -22,8 +22,8 @@ SEED = 0
 def notmnist_arrays(folder: Path) -> Split:
     """All images that can be read, in 80 % to train on and 20 % to test on."""
     store, entries = read_notmnist(folder)
-    album = read_pictures(store, entries, size=SIDE)
-    all_examples = album.examples(LETTERS)
+    decoded = read_images(store, entries, size=SIDE)
+    all_examples = decoded.examples(LETTERS)
     images = _grey(all_examples.batch(slice(None)).x.numpy())
     labels = all_examples.y.numpy()
     tested = np.zeros(len(labels), dtype=bool)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from promptpool.data.archives import Store
-from promptpool.data.pictures import Album, Entry, read_pictures
+from promptpool.data.images import DecodedImages, Entry, read_images
 from promptpool.data.readers.class_folders import natural, read_class_folders
 from promptpool.data.sets import OwnSet
+from promptpool.data.stores import Store
 from promptpool.data.stream import Examples
 from promptpool.errors import MOST_NAMED, BadFileError, DataWarning
 
@@ -40,20 +40,20 @@ def own(
         raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
     where = Path(folder).expanduser()
     store, entries = entries_of(where)
-    album = read_pictures(store, entries, size=size, fit=fit, strict=strict)
-    tested = _tested(album, held_out, seed)
-    train = [entry for entry, is_test in zip(album.entries, tested, strict=True) if not is_test]
-    test = [entry for entry, is_test in zip(album.entries, tested, strict=True) if is_test]
+    decoded = read_images(store, entries, size=size, fit=fit, strict=strict)
+    tested = _tested(decoded, held_out, seed)
+    train = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if not is_test]
+    test = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if is_test]
     _check(train, test, where)
-    for note in (*_lost(entries, train, test), *_copies(album, tested)):
+    for note in (*_lost(entries, train, test), *_copies(decoded, tested)):
         warnings.warn(DataWarning(note), stacklevel=2)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
-    pictures = album.examples(class_names)
+    found = decoded.examples(class_names)
 
     def part(of_test: bool, group: str | None) -> Examples:
-        pairs = zip(album.entries, tested, strict=True)
-        return pictures.select(torch.tensor([is_test is of_test and group in (None, e.group) for e, is_test in pairs]))
+        pairs = zip(decoded.entries, tested, strict=True)
+        return found.select(torch.tensor([is_test is of_test and group in (None, e.group) for e, is_test in pairs]))
 
     every = [None]
     apart = {entry.group for entry in test} <= set(group_names)
@@ -75,23 +75,23 @@ def entries_of(path: Path) -> tuple[Store, list[Entry]]:
     return read_table(path) if path.suffix.lower() in TABLES else read_class_folders(path)
 
 
-def _tested(album: Album, held_out: float, seed: int) -> list[bool]:
-    """Which of the pictures are to test on: those that say so, or where none does, a share of every class.
+def _tested(decoded: DecodedImages, held_out: float, seed: int) -> list[bool]:
+    """Which of the images are to test on: those that say so, or where none does, a share of every class.
 
-    Lots are drawn from the content of a picture, so that a set that moves or is packed keeps its test images, one
-    that grows nearly all of them, and copies of one picture stay together.
+    Lots are drawn from the content of an image, so that a set that moves or is packed keeps its test images, one
+    that grows nearly all of them, and copies of one image stay together.
     """
-    if any(entry.split == "test" for entry in album.entries):
-        return [entry.split == "test" for entry in album.entries]
-    lots = [hashlib.sha256(f"{seed} {identity}".encode()).digest() for identity in album.ids.tolist()]
+    if any(entry.split == "test" for entry in decoded.entries):
+        return [entry.split == "test" for entry in decoded.entries]
+    lots = [hashlib.sha256(f"{seed} {identity}".encode()).digest() for identity in decoded.ids.tolist()]
     classes: dict[tuple[str, str], set[bytes]] = {}
-    for entry, lot in zip(album.entries, lots, strict=True):
+    for entry, lot in zip(decoded.entries, lots, strict=True):
         classes.setdefault((entry.group, entry.label), set()).add(lot)
     drawn = {
         key: set(sorted(found)[: min(max(round(held_out * len(found)), 1), len(found) - 1)])
         for key, found in classes.items()
     }
-    pairs = zip(album.entries, lots, strict=True)
+    pairs = zip(decoded.entries, lots, strict=True)
     return [lot in drawn[entry.group, entry.label] for entry, lot in pairs]
 
 
@@ -107,11 +107,11 @@ def _lost(entries: Sequence[Entry], train: Sequence[Entry], test: Sequence[Entry
             yield f"{len(labels):,} of the classes have {what}: {named}{', ...' if len(labels) > MOST_NAMED else ''}"
 
 
-def _copies(album: Album, tested: Sequence[bool]) -> Iterator[str]:
+def _copies(decoded: DecodedImages, tested: Sequence[bool]) -> Iterator[str]:
     """Images that are there more than once, where that spoils what is measured."""
-    ids = album.ids.tolist()
+    ids = decoded.ids.tolist()
     labels: dict[int, set[str]] = {}
-    for entry, identity in zip(album.entries, ids, strict=True):
+    for entry, identity in zip(decoded.entries, ids, strict=True):
         labels.setdefault(identity, set()).add(entry.label)
     trained = {identity for identity, is_test in zip(ids, tested, strict=True) if not is_test}
     leaked = sum(is_test and identity in trained for identity, is_test in zip(ids, tested, strict=True))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from promptpool.data.archives import MOST_FILES
+from promptpool.data.stores import MOST_FILES
 from promptpool.errors import BadFileError
 
 LARGEST_GROUP = 2**30  # bytes of the images of one Parquet row group, unpacked

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from promptpool.data.archives import Store, open_store
 from promptpool.data.readers import pickles
 from promptpool.data.readers.arrays import Arrays, Images, Labels, Split
+from promptpool.data.stores import Store, open_store
 from promptpool.errors import BadFileError
 
 SIDE = 32

@@ -16,10 +16,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from promptpool.data.archives import Folder, Store, open_store
 from promptpool.data.decoding import image_suffixes
-from promptpool.data.pictures import Entry, printable
+from promptpool.data.images import Entry, printable
 from promptpool.data.readers.splits import WORDS
+from promptpool.data.stores import Folder, Store, open_store
 from promptpool.errors import BadFileError
 
 CLUTTER = ("thumbs.db", "desktop.ini", "__macosx")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from promptpool.data.archives import Store, open_store
-from promptpool.data.pictures import Entry
+from promptpool.data.images import Entry
+from promptpool.data.stores import Store, open_store
 from promptpool.errors import BadFileError
 
 CATEGORIES = (

@@ -11,8 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptpool.data.archives import LARGEST_FILE, Folder, Store
-from promptpool.data.pictures import Entry
+from promptpool.data.images import Entry
 from promptpool.data.readers.hugging_face_layouts import (
     Part,
     features_of,
@@ -22,6 +21,7 @@ from promptpool.data.readers.hugging_face_layouts import (
     split_word,
 )
 from promptpool.data.readers.splits import meanings
+from promptpool.data.stores import LARGEST_FILE, Folder, Store
 from promptpool.errors import BadFileError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from promptpool.data.archives import LARGEST_RATIO, Folder, read_packed
 from promptpool.data.readers.arrays import Arrays, Split
+from promptpool.data.stores import LARGEST_RATIO, Folder, read_packed
 from promptpool.errors import BadFileError
 
 LARGEST_IDX = 2**28  # bytes; MNIST's training images have 47 million

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from promptpool.data.archives import LARGEST_RATIO, Folder
 from promptpool.data.readers.arrays import Arrays, Split
+from promptpool.data.stores import LARGEST_RATIO, Folder
 from promptpool.errors import BadFileError
 
 LARGEST_MAT = 2**30  # bytes of all arrays, unpacked; SVHN's training set has 225 million

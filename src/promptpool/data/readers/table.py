@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from promptpool.data.archives import LARGEST_FILE, MOST_FILES, Folder, Store
-from promptpool.data.pictures import Entry
+from promptpool.data.images import Entry
 from promptpool.data.readers.splits import WORDS, meanings
+from promptpool.data.stores import LARGEST_FILE, MOST_FILES, Folder, Store
 from promptpool.errors import BadFileError
 
 COLUMNS = ("path", "label", "task", "domain", "split")

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import web as server
-from promptpool.data import archives, download
-from promptpool.data.download import check, fetch, get
+from promptpool.data import downloads, stores
+from promptpool.data.downloads import check, fetch, get
 from promptpool.data.published import PUBLISHED, Published, Remote
 from promptpool.errors import BadFileError
 from promptpool.progress import heard_by
@@ -195,11 +195,11 @@ def test_pauses_grow_and_end(web: Web, tmp_path: Path, monkeypatch: pytest.Monke
         fetch(remote(web), tmp_path, pauses=(1.0, 2.0, 4.0, 8.0), timeout=20)
     assert slept == [1.0, 2.0, 4.0, 8.0]
     assert names(tmp_path) == [f"{NAME}.part"]
-    assert list(download.PAUSES) == sorted(download.PAUSES)
+    assert list(downloads.PAUSES) == sorted(downloads.PAUSES)
 
 
 def test_headway_earns_new_patience(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "HEADWAY", 1000)
+    monkeypatch.setattr(downloads, "HEADWAY", 1000)
     web.plan = [server.cut_off] * 6
     fetch(remote(web), tmp_path, pauses=(0.0,), timeout=20)
     assert is_whole(tmp_path)
@@ -380,7 +380,7 @@ def test_a_disk_that_fills_up(web: Web, tmp_path: Path) -> None:
 FETCH = """
 import sys
 from pathlib import Path
-from promptpool.data.download import fetch
+from promptpool.data.downloads import fetch
 from promptpool.data.published import Remote
 from promptpool.progress import heard_by
 url, size, md5, folder = sys.argv[1:]
@@ -497,18 +497,18 @@ def test_unpacking_that_is_stopped_leaves_nothing_half(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: BaseException
 ) -> None:
     published(web, monkeypatch, tar_of(TOY))
-    read = archives.Tar.read
+    read = stores.Tar.read
 
-    def stopped(self: archives.Tar, name: str) -> bytes:
+    def stopped(self: stores.Tar, name: str) -> bytes:
         if name.endswith("2.png"):
             raise signal
         return read(self, name)
 
-    monkeypatch.setattr(archives.Tar, "read", stopped)
+    monkeypatch.setattr(stores.Tar, "read", stopped)
     with pytest.raises((KeyboardInterrupt, BadFileError)):
         get("toy", tmp_path, **PATIENT)
     assert names(tmp_path / "toy") == ["toy.tar.gz"]
-    monkeypatch.setattr(archives.Tar, "read", read)
+    monkeypatch.setattr(stores.Tar, "read", read)
     get("toy", tmp_path, **PATIENT)
     assert names(tmp_path / "toy") == ["toy-images", "toy.tar.gz"]
 

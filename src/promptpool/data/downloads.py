@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from promptpool.data.archives import unpack
 from promptpool.data.locks import alone
 from promptpool.data.published import Remote, find
+from promptpool.data.stores import unpack
 from promptpool.data.transfer import BrokenError, RefusedError, UnreachableError, receive
 from promptpool.errors import BadFileError
 from promptpool.progress import report

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from damage import damaged, outcome
-from promptpool.data import archives
-from promptpool.data.archives import Folder, Tar, Zip, is_archive, open_store, read_packed, unpack
+from promptpool.data import stores
+from promptpool.data.stores import Folder, Tar, Zip, is_archive, open_store, read_packed, unpack
 from promptpool.errors import BadFileError
 
 FILES = {
@@ -304,7 +304,7 @@ def test_endless_headers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(header("name", 512, b"L") + b"a" * 512) * 2000)
     assert "extended header" in small(path)
-    monkeypatch.setattr(archives, "LARGEST_RATIO", 10)
+    monkeypatch.setattr(stores, "LARGEST_RATIO", 10)
     path.write_bytes(gzip.compress(header("same", 0) * 2**15) * 8)
     assert "refused" in outcome(open_store, path)
 
@@ -353,7 +353,7 @@ def test_a_zip_that_declares_less_than_it_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_too_large_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(make(kind, tmp_path))
-    monkeypatch.setattr(archives, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(stores, "LARGEST_FILE", 1000)
     assert "2304 bytes are more" in outcome(store.read, "set/two/deep.bin")
 
 
@@ -363,7 +363,7 @@ def test_archives_that_are_too_large_are_refused(
     kind: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make(kind, tmp_path)
-    monkeypatch.setattr(archives, limit, 2)
+    monkeypatch.setattr(stores, limit, 2)
     assert "refused" in outcome(open_store, path)
 
 

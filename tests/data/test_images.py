@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from image_files import image_bytes, pack_tar, pack_zip, write_images
-from promptpool.data import pictures
-from promptpool.data.archives import Store, open_store
+from promptpool.data import images
 from promptpool.data.decoding import Pixels, decode
-from promptpool.data.pictures import Album, Entry, Pictures, read_pictures
+from promptpool.data.images import DecodedImages, Entry, ImageFiles, read_images
+from promptpool.data.stores import Store, open_store
 from promptpool.data.stream import concatenate
 from promptpool.errors import BadFileError, SkippedFilesWarning
 from promptpool.progress import heard_by
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 0)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 0)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             count[what.split(": ")[-1]] += 1
         return decode(content, what, size, fit)
 
-    monkeypatch.setattr(pictures, "decode", counting)
+    monkeypatch.setattr(images, "decode", counting)
     return count
 
 
@@ -59,12 +59,12 @@ def entries(store: Store) -> list[Entry]:
     return [Entry(name, name.split("/")[0]) for name in sorted(store.names())]
 
 
-def read(path: Path, *, strict: bool = False, fit: str = "whole") -> Album:
+def read(path: Path, *, strict: bool = False, fit: str = "whole") -> DecodedImages:
     store = open_store(path)
-    return read_pictures(store, entries(store), size=8, fit=fit, strict=strict)
+    return read_images(store, entries(store), size=8, fit=fit, strict=strict)
 
 
-def same(first: Album, second: Album) -> bool:
+def same(first: DecodedImages, second: DecodedImages) -> bool:
     one, two = first.examples("ab"), second.examples("ab")
     order = torch.tensor([3, 0, 5, 3, 1])
     return (
@@ -93,12 +93,12 @@ def test_a_large_set_is_decoded_when_asked_and_is_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fit: str
 ) -> None:
     held = read(folder, fit=fit)
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 6 * 3 * 8 * 8 - 1)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 6 * 3 * 8 * 8 - 1)
     lazy = read(folder, fit=fit)
-    assert isinstance(lazy.source, Pictures)
+    assert isinstance(lazy.source, ImageFiles)
     assert len(lazy.source) == 6
     assert same(held, lazy)
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 6 * 3 * 8 * 8)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 6 * 3 * 8 * 8)
     assert isinstance(read(folder, fit=fit).source, torch.Tensor)
 
 
@@ -121,7 +121,7 @@ def test_batches_of_a_large_set(folder: Path) -> None:
 def test_folder_zip_and_tar_are_one_set(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 2**30 if held else 0)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 2**30 if held else 0)
     archives = [pack_zip(folder, tmp_path / "images.zip"), pack_tar(folder, tmp_path / "images.tar")]
     if held:
         archives.append(pack_tar(folder, tmp_path / "images.tar.gz"))
@@ -144,7 +144,7 @@ def test_files_are_read_in_the_order_of_the_store(folder: Path, tmp_path: Path) 
         return reading(name)
 
     store.read = noted  # type: ignore[method-assign]
-    read_pictures(store, entries(store), size=8)
+    read_images(store, entries(store), size=8)
     assert asked == store.names() != sorted(asked)
 
 
@@ -177,7 +177,7 @@ def test_a_changed_file_is_decoded_again(folder: Path, decoded: Counter[str]) ->
 def test_another_size_is_another_index(folder: Path, decoded: Counter[str]) -> None:
     read(folder)
     store = open_store(folder)
-    other = read_pictures(store, entries(store), size=9)
+    other = read_images(store, entries(store), size=9)
     assert sum(decoded.values()) == 12
     assert other.examples("ab").batch(slice(None)).x.shape == (6, 3, 9, 9)
 
@@ -215,7 +215,7 @@ def test_a_file_that_changes_during_a_run_is_found_out(folder: Path) -> None:
 @pytest.mark.parametrize("held", [True, False])
 def test_what_is_no_image_is_skipped_and_named(folder: Path, monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     whole = read(folder)
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 2**30 if held else 0)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 2**30 if held else 0)
     write_images(folder, ["a/notes.txt"])
     (folder / "b/cut.png").write_bytes(image_bytes(3)[:60])
     (folder / "b/gone.png").symlink_to(folder / "nowhere.png")
@@ -232,7 +232,7 @@ def test_what_is_no_image_is_skipped_and_named(folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("held", [True, False])
 def test_strictness_stops_at_a_file_that_is_no_image(folder: Path, monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
-    monkeypatch.setattr(pictures, "LARGEST_IN_MEMORY", 2**30 if held else 0)
+    monkeypatch.setattr(images, "LARGEST_IN_MEMORY", 2**30 if held else 0)
     read(folder, strict=True)
     write_images(folder, ["a/notes.txt"])
     with warnings.catch_warnings():
@@ -270,7 +270,7 @@ def test_a_name_that_is_no_text_is_skipped_or_read_like_others(folder: Path) -> 
 
 
 def test_a_film_is_not_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "LARGEST_FILE", 20_000)
+    monkeypatch.setattr(images, "LARGEST_FILE", 20_000)
     with (folder / "a/film.mp4").open("wb") as file:
         file.truncate(20_001)
     with pytest.warns(SkippedFilesWarning, match=r"film\.mp4 \(more than 20,000 bytes\)"):
@@ -295,4 +295,4 @@ def test_progress_is_told(folder: Path) -> None:
 @pytest.mark.parametrize(("size", "fit"), [(0, "whole"), (8, "middle")])
 def test_values_are_checked_before_anything_is_read(folder: Path, size: int, fit: str) -> None:
     with pytest.raises(ValueError, match=r"size = 0|fit = 'middle'"):
-        read_pictures(open_store(folder), [], size=size, fit=fit)
+        read_images(open_store(folder), [], size=size, fit=fit)

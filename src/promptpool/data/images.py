@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.data.archives import Folder, Store, Tar
 from promptpool.data.decoding import Pixels, check, decode
+from promptpool.data.stores import Folder, Store, Tar
 from promptpool.data.stream import Examples, Rows
 from promptpool.data.workers import in_advance, threads_here
 from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
@@ -48,8 +48,8 @@ class Entry(NamedTuple):
     split: str = ""  # "train", "test", or nothing when it is not said
 
 
-class Album(NamedTuple):
-    """The pictures of a set that can be read."""
+class DecodedImages(NamedTuple):
+    """The images of a set that can be read."""
 
     entries: tuple[Entry, ...]
     source: Rows
@@ -64,7 +64,7 @@ class Album(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class ImageFiles:
     """Raw inputs that are decoded when asked for, on threads."""
 
     store: Store
@@ -95,9 +95,9 @@ class Pictures:
         return pixels
 
 
-def read_pictures(
+def read_images(
     store: Store, entries: Sequence[Entry], *, size: int, fit: str = "whole", strict: bool = False
-) -> Album:
+) -> DecodedImages:
     """The entries whose files are images, at `size` x `size`; `fit` as in `decode`.
 
     Files that are none are announced in one `SkippedFilesWarning`; with `strict` the first is a `BadFileError`, and so
@@ -115,7 +115,7 @@ def read_pictures(
         raise BadFileError(f"{store.where}: has no image that can be read; {skipped_text(tuple(skipped))}")
     if skipped:
         warnings.warn(SkippedFilesWarning(tuple(skipped)), stacklevel=2)
-    return Album(
+    return DecodedImages(
         tuple(entries[row] for row in kept),
         source,
         torch.tensor(list(kept), dtype=torch.long),
@@ -140,7 +140,7 @@ Found = list[int | str]  # for each entry its id, or why it was skipped
 
 
 def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
-    """All pictures in one tensor; rows of files that are no images stay empty and unused."""
+    """All images in one tensor; rows of files that are no images stay empty and unused."""
     found: Found = [""] * len(entries)
     pixels = torch.zeros(len(entries), 3, size, size, dtype=torch.uint8)
     for row, identity, decoded in _pass(store, entries, range(len(entries)), size, fit, strict):
@@ -151,7 +151,7 @@ def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: b
 
 
 def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
-    """Pictures that stay in their files; what an earlier pass found holds for files that have not changed."""
+    """Images that stay in their files; what an earlier pass found holds for files that have not changed."""
     if _is_packed(store):
         needed = 3 * size * size * len(entries) / 2**30
         raise BadFileError(
@@ -178,7 +178,7 @@ def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict
         if changed and distributed.rank() == 0:
             _write_index(path, index)
     ids = tuple(identity if isinstance(identity, int) else 0 for identity in found)
-    return found, Pictures(store, tuple(entry.name for entry in entries), ids, size, fit)
+    return found, ImageFiles(store, tuple(entry.name for entry in entries), ids, size, fit)
 
 
 def _pass(
