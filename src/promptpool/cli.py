@@ -24,8 +24,8 @@ from rich.table import Table
 from promptpool import __version__, distributed
 from promptpool.backbones.weights import SHIPPED
 from promptpool.complaints import complaints
-from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.data.sets import DATASETS
 from promptpool.data_commands import app as data_app
 from promptpool.errors import BadFileError, DataWarning, skipped_text
 from promptpool.experiments.build import Stock, build

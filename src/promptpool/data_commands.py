@@ -25,9 +25,9 @@ from rich.table import Table
 
 from promptpool.complaints import complaints
 from promptpool.data import downloads
-from promptpool.data.datasets.contents import Contents, contents
-from promptpool.data.datasets.five import FIVE
-from promptpool.data.published import PUBLISHED, Published
+from promptpool.data.sets import PUBLISHED
+from promptpool.data.sets.five import FIVE
+from promptpool.data.sets.published import Contents, Published
 from promptpool.errors import BadFileError, SkippedFilesWarning
 from promptpool.experiments.config import ConfigError, nearest
 from promptpool.files import data_folder
@@ -114,13 +114,13 @@ def _known(names: Sequence[str]) -> list[str]:
 
 def _read(name: str, folder: Path) -> tuple[bool, str]:
     """Whether a reader finds here what was published, and what it finds."""
+    published = PUBLISHED[name]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedFilesWarning)
-            found = contents(name, folder)
+            found = published.contents(folder)
     except BadFileError as error:
         return False, f"cannot be read: {error}"
-    published = PUBLISHED[name]
     said = f"reads as {found.train:,} + {found.test:,} images of {found.classes} classes"
     if found == Contents(published.train, published.test, published.classes):
         return True, f"{said}, as published"

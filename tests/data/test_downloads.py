@@ -23,7 +23,8 @@ import pytest
 import web as server
 from promptpool.data import downloads, stores
 from promptpool.data.downloads import check, fetch, get
-from promptpool.data.published import PUBLISHED, Published, Remote
+from promptpool.data.sets import PUBLISHED
+from promptpool.data.sets.published import Contents, Published, Remote
 from promptpool.errors import BadFileError
 from promptpool.progress import heard_by
 from web import Behaviour, Web, serving
@@ -381,7 +382,7 @@ FETCH = """
 import sys
 from pathlib import Path
 from promptpool.data.downloads import fetch
-from promptpool.data.published import Remote
+from promptpool.data.sets.published import Remote
 from promptpool.progress import heard_by
 url, size, md5, folder = sys.argv[1:]
 with heard_by(lambda what, done, total: print(what, done, flush=True)):
@@ -456,7 +457,9 @@ def published(web: Web, monkeypatch: pytest.MonkeyPatch, content: bytes, name: s
     """A set named toy, served by `web`."""
     web.content = content
     file = described(content, web.url(name), name=name, unpack=True, holds="toy-images")
-    monkeypatch.setitem(PUBLISHED, "toy", Published("Toy", "http://toy", "none", 2, 2, 0, (file,)))
+    monkeypatch.setitem(
+        PUBLISHED, "toy", Published("Toy", "http://toy", "none", 2, 2, 0, (file,), lambda folder: Contents(2, 0, 2))
+    )
 
 
 TOY = {"toy-images/a/1.png": b"one", "toy-images/b/2.png": b"two"}

@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from promptpool.data.locks import alone
-from promptpool.data.published import Remote, find
+from promptpool.data.sets import PUBLISHED
+from promptpool.data.sets.published import Remote
 from promptpool.data.stores import unpack
 from promptpool.data.transfer import BrokenError, RefusedError, UnreachableError, receive
 from promptpool.errors import BadFileError
@@ -46,7 +47,7 @@ class Finding(NamedTuple):
 def get(name: str, root: Path, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
     """The folder of a set, with every file that was missing; what is there unpacked is not fetched."""
     folder = root / name
-    for remote in find(name).files:
+    for remote in _files(name):
         if unpacked(remote, folder) is None:
             archive = fetch(remote, folder, pauses=pauses, timeout=timeout)
             if remote.unpack:
@@ -56,7 +57,7 @@ def get(name: str, root: Path, *, pauses: Sequence[float] = PAUSES, timeout: flo
 
 def check(name: str, root: Path, *, sums: bool = True) -> list[Finding]:
     """What is here of a set, file by file; without `sums` no file is read, and one of the right size is "there"."""
-    return [_check(remote, root / name, sums) for remote in find(name).files]
+    return [_check(remote, root / name, sums) for remote in _files(name)]
 
 
 def fetch(remote: Remote, folder: Path, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
@@ -75,6 +76,12 @@ def fetch(remote: Remote, folder: Path, *, pauses: Sequence[float] = PAUSES, tim
 def unpacked(remote: Remote, folder: Path) -> Path | None:
     """What stands for the file because it is its content."""
     return next((folder / name for name in remote.holds if (folder / name).exists()), None)
+
+
+def _files(name: str) -> tuple[Remote, ...]:
+    if name not in PUBLISHED:
+        raise ValueError(f"{name!r}: no such data set; must be one of {', '.join(PUBLISHED)}")
+    return PUBLISHED[name].files
 
 
 def _check(remote: Remote, folder: Path, sums: bool) -> Finding:

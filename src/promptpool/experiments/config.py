@@ -33,8 +33,8 @@ from typing import Any
 
 from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
-from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.data.sets import DATASETS
 from promptpool.data.views import View
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES, profile
