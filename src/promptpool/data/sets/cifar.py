@@ -115,10 +115,7 @@ def _python_names(content: bytes, kind: Kind, what: str) -> tuple[str, ...]:
 
 def _entries(content: bytes, what: str) -> dict[str, object]:
     """A pickled dict; its keys are bytes as Python 2 wrote them."""
-    value = pickles.load(content, what)
-    if not isinstance(value, dict):
-        raise BadFileError(f"{what}: not a dict")
-    return {_text(key): entry for key, entry in value.items()}
+    return {_text(key): entry for key, entry in pickles.load(content, what).items()}
 
 
 def _text(value: object) -> str:
