@@ -152,7 +152,7 @@ def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: b
 
 def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
     """Images that stay in their files; what an earlier pass found holds for files that have not changed."""
-    if _is_packed(store):
+    if isinstance(store, Tar) and store.packed:
         needed = 3 * size * size * len(entries) / 2**30
         raise BadFileError(
             f"{store.where}: unpack it first: its images take {needed:.1f} GiB, more than is held in memory, "
@@ -233,14 +233,6 @@ def _without(error: BadFileError, store: Store, entry: Entry) -> str:
     for prefix in (f"{store.where / entry.name}: ", f"{store.where}: {entry.name}: ", f"{entry.name}: "):
         text = text.removeprefix(prefix)
     return text
-
-
-def _is_packed(store: Store) -> bool:
-    """Whether files can only be reached by unpacking all that lies before them."""
-    if not isinstance(store, Tar):
-        return False
-    with store.where.open("rb") as file:
-        return file.read(6).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"))
 
 
 def _stamp(store: Store, entry: Entry) -> str:

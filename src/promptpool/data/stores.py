@@ -2,24 +2,31 @@
 
 Nothing is trusted: a name that leads outside, a link, or more bytes than declared or allowed is refused before
 anything is written. Reading never unpacks to disk; `unpack` does, beside its place, and renames when it is whole.
+
+`tarfile` takes a damaged header for the end of the archive, follows a negative size backwards, and reads whatever an
+extended header declares into memory. So `_tar_members` gives it a file that reads no more than headers need, looks at
+every member before the next is sought, and looks itself whether the end is one.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import os
 import shutil
 import stat
+import tarfile
 import tempfile
 import threading
 import weakref
 import zipfile
 import zlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar, cast
 
-from promptpool.data import tars
 from promptpool.errors import BadFileError
 
 LARGEST_FILE = 2**31  # bytes of one file read into memory
@@ -27,10 +34,16 @@ LARGEST_ARCHIVE = 2**36  # bytes of all files of an archive, unpacked
 LARGEST_RATIO = 200  # unpacked over packed; images and arrays of bytes stay far below it
 MOST_FILES = 10**7
 PIECE = 2**20  # bytes taken out of a zip at once
+LARGEST_HEADERS = 2**17  # bytes before the content of one file in a tar: names and what else is said of it
+LARGEST_REST = 2**20  # bytes of padding behind the end of a tar
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks more at once than it is asked for
-BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
-
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError)
+PACKED_TARS: dict[bytes, Callable[..., object]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}  # by their first bytes
 
 Found = TypeVar("Found")
 
@@ -149,25 +162,32 @@ class Tar:
         self.where = where
         self._lock = threading.Lock()
         try:
-            self._file = tars.open_tar(where)
+            self._file = _open_tar(where)
             weakref.finalize(self, self._file.close)
             self._members = _tar_members(self._file, where)
-        except BROKEN as error:
-            raise BadFileError(f"{where}: not a readable tar: {error}") from error
+        except BadFileError:
+            raise
+        except (*BROKEN, ArithmeticError, LookupError, RecursionError, ValueError) as error:
+            raise BadFileError(f"{where}: not a readable tar: {' '.join(str(error).split())}") from error
+
+    @property
+    def packed(self) -> bool:
+        """Whether files can only be reached by unpacking all that lies before them."""
+        return _packing(self.where) is not None
 
     def names(self) -> list[str]:
         return list(self._members)
 
     def stamp(self, name: str) -> str:
         member = _member(self._members, name, self.where)
-        return f"{member.size}-{member.changed}"
+        return f"{member.size}-{member.mtime}"
 
     def read(self, name: str) -> bytes:
         member = _member(self._members, name, self.where)
         _checked_size(member.size, f"{self.where}: {name}")
         try:
             with self._lock:
-                self._file.seek(member.begin)
+                self._file.seek(member.offset_data)
                 content = self._file.read(member.size)
         except BROKEN as error:
             raise BadFileError(f"{self.where}: {name}: cannot be read: {error}") from error
@@ -214,15 +234,57 @@ def _zip_members(file: zipfile.ZipFile, where: Path) -> dict[str, zipfile.ZipInf
     return found
 
 
-def _tar_members(file: BinaryIO, where: Path) -> dict[str, tars.Member]:
-    found: dict[str, tars.Member] = {}
-    for member in tars.members(file, where):
-        if member.kind == "other":
-            raise BadFileError(f"{where}: {member.name!r}: a link or device, which no data set here has")
-        if member.kind == "file":
-            found[_safe(member.name, where)] = member
-            _checked_total(member.begin + member.size, len(found), where)
+def _packing(where: Path) -> Callable[..., object] | None:
+    with where.open("rb") as file:
+        start = file.read(6)
+    return next((opened for mark, opened in PACKED_TARS.items() if start.startswith(mark)), None)
+
+
+def _open_tar(where: Path) -> BinaryIO:
+    """The tar as it is once unpacked."""
+    opened = _packing(where)
+    return where.open("rb") if opened is None else cast(BinaryIO, opened(where))
+
+
+class _Headers:
+    """A tar's file for `tarfile`, from which it reads so much before each member and no more."""
+
+    def __init__(self, file: BinaryIO, where: Path) -> None:
+        self._file, self._where = file, where
+        self.room = LARGEST_HEADERS
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self.room:
+            raise BadFileError(f"{self._where}: an extended header is larger than any name needs, or no size at all")
+        self.room -= size
+        return self._file.read(size)
+
+
+def _tar_members(file: BinaryIO, where: Path) -> dict[str, tarfile.TarInfo]:
+    found: dict[str, tarfile.TarInfo] = {}
+    headers = _Headers(file, where)
+    with tarfile.open(fileobj=cast(BinaryIO, headers), mode="r:", errors="replace") as archive:
+        while (member := archive.next()) is not None:
+            if member.size < 0:
+                raise BadFileError(f"{where}: {member.name!r}: a size below zero")
+            if not (member.isdir() or member.isreg()) or _is_sparse(member):
+                raise BadFileError(f"{where}: {member.name!r}: a link or device, which no data set here has")
+            if member.isreg():
+                found[_safe(member.name, where)] = member
+                _checked_total(member.offset_data + member.size, len(found), where)
+            archive.members = []  # type: ignore[attr-defined]  # or it keeps all, also those of one name
+            headers.room = LARGEST_HEADERS
+        end = archive.offset
+    file.seek(end)
+    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise BadFileError(f"{where}: not a tar, cut off or damaged: at byte {end} there is neither a file nor the end")
+    file.read(LARGEST_REST)  # what packs the tar may have a checksum at its end
     return found
+
+
+def _is_sparse(member: tarfile.TarInfo) -> bool:
+    return member.issparse() or any(key.startswith("GNU.sparse") for key in member.pax_headers)
 
 
 def _member(members: dict[str, Found], name: str, where: Path) -> Found:
