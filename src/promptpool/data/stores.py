@@ -230,7 +230,7 @@ def _zip_members(file: zipfile.ZipFile, where: Path) -> dict[str, zipfile.ZipInf
             raise BadFileError(f"{where}: {member.filename!r}: packed in a way that is not read here")
         if not member.filename.endswith("/"):  # is_dir stumbles over an empty name
             found[_safe(member.filename, where)] = member
-    _checked_total(sum(member.file_size for member in found.values()), len(found), where)
+    checked_total(sum(member.file_size for member in found.values()), len(found), where)
     return found
 
 
@@ -272,7 +272,7 @@ def _tar_members(file: BinaryIO, where: Path) -> dict[str, tarfile.TarInfo]:
                 raise BadFileError(f"{where}: {member.name!r}: a link or device, which no data set here has")
             if member.isreg():
                 found[_safe(member.name, where)] = member
-                _checked_total(member.offset_data + member.size, len(found), where)
+                checked_total(member.offset_data + member.size, len(found), where)
             archive.members = []  # type: ignore[attr-defined]  # or it keeps all, also those of one name
             headers.room = LARGEST_HEADERS
         end = archive.offset
@@ -317,7 +317,7 @@ def _checked_size(size: int, what: str) -> None:
         raise BadFileError(f"{what}: {size} bytes are more than a file here may have")
 
 
-def _checked_total(total: int, count: int, where: Path) -> None:
+def checked_total(total: int, count: int, where: Path) -> None:
     packed = max(where.stat().st_size, 1)
     if total > LARGEST_ARCHIVE or total > LARGEST_RATIO * packed + 2**24 or count > MOST_FILES:
         raise BadFileError(f"{where}: {packed} bytes would become {count} files of {total}; refused")
