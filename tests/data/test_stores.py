@@ -17,7 +17,7 @@ import pytest
 
 from damage import damaged, outcome
 from promptpool.data import stores
-from promptpool.data.stores import Folder, Tar, Zip, is_archive, open_store, read_packed, unpack
+from promptpool.data.stores import Folder, Tar, Zip, is_archive, open_store, unpack
 from promptpool.errors import BadFileError
 
 FILES = {
@@ -412,15 +412,6 @@ def test_damaged_tars_are_never_taken_for_shorter_ones(tmp_path: Path) -> None:
     for end in range(0, len(whole), 512):
         path.write_bytes(whole[:end])
         assert outcome(read_all, path) or open_store(path).names() == list(FILES)
-
-
-def test_reading_what_is_packed() -> None:
-    packed = gzip.compress(b"1234567890")
-    assert read_packed(gzip.GzipFile(fileobj=io.BytesIO(packed)), 10, "x") == b"1234567890"
-    with pytest.raises(BadFileError, match="x: more than 9 bytes when unpacked"):
-        read_packed(gzip.GzipFile(fileobj=io.BytesIO(packed)), 9, "x")
-    with pytest.raises(BadFileError, match="x: cannot be unpacked"):
-        read_packed(gzip.GzipFile(fileobj=io.BytesIO(packed[:-1])), 10, "x")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])

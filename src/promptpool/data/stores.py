@@ -48,12 +48,6 @@ PACKED_TARS: dict[bytes, Callable[..., object]] = {
 Found = TypeVar("Found")
 
 
-class Packed(Protocol):
-    """What is unpacked while it is read."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
 class Store(Protocol):
     """Files that can be listed and read; names use / and lie inside the store."""
 
@@ -321,17 +315,3 @@ def checked_total(total: int, count: int, where: Path) -> None:
     packed = max(where.stat().st_size, 1)
     if total > LARGEST_ARCHIVE or total > LARGEST_RATIO * packed + 2**24 or count > MOST_FILES:
         raise BadFileError(f"{where}: {packed} bytes would become {count} files of {total}; refused")
-
-
-def read_packed(file: Packed, limit: int, what: str) -> bytes:
-    """All that a decompressing file holds, unless it is more than `limit` bytes."""
-    pieces, room = [], limit + 1
-    try:
-        while room and (piece := file.read(min(room, 2**20))):
-            pieces.append(piece)
-            room -= len(piece)
-    except BROKEN as error:
-        raise BadFileError(f"{what}: cannot be unpacked: {error}") from error
-    if not room:
-        raise BadFileError(f"{what}: more than {limit} bytes when unpacked")
-    return b"".join(pieces)

@@ -11,6 +11,8 @@ import torch
 
 from promptpool.data.images import DecodedImages, Entry, read_images
 from promptpool.data.own.class_folders import natural, read_class_folders
+from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
+from promptpool.data.own.table import read_table
 from promptpool.data.scenarios import OwnSet
 from promptpool.data.stores import Store
 from promptpool.data.stream import Examples
@@ -67,9 +69,6 @@ def own(
 
 def entries_of(path: Path) -> tuple[Store, list[Entry]]:
     """The files of a set, in whichever of the layouts it is."""
-    from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
-    from promptpool.data.own.table import read_table
-
     if is_hugging_face(path):
         return read_hugging_face(path)
     return read_table(path) if path.suffix.lower() in TABLES else read_class_folders(path)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from promptpool.data.sets.published import Arrays, Published, Remote, Split, counted
-from promptpool.data.stores import LARGEST_RATIO, Folder, read_packed
+from promptpool.data.stores import BROKEN, LARGEST_RATIO, Folder
 from promptpool.errors import BadFileError
 
 LARGEST_IDX = 2**28  # bytes; MNIST's training images have 47 million
@@ -77,10 +77,21 @@ def _find(folder: Path, stem: str, kind: str, name: str) -> tuple[Path, npt.NDAr
         if (folder / choice).is_file():
             content = Folder(folder).read(choice)
             if choice.endswith(".gz"):
-                limit = min(LARGEST_IDX, LARGEST_RATIO * len(content) + 2**24)
-                content = read_packed(gzip.GzipFile(fileobj=io.BytesIO(content)), limit, str(folder / choice))
+                content = _unpacked(content, str(folder / choice))
             return folder / choice, read_idx(content, str(folder / choice))
     raise BadFileError(f"{folder}: none of {', '.join(choices)} is there; `promptpool data get {name}` gets it")
+
+
+def _unpacked(content: bytes, what: str) -> bytes:
+    """What a gzip holds, unless it is more than a file here may have."""
+    limit = min(LARGEST_IDX, LARGEST_RATIO * len(content) + 2**24)
+    try:
+        unpacked = gzip.GzipFile(fileobj=io.BytesIO(content)).read(limit + 1)
+    except BROKEN as error:
+        raise BadFileError(f"{what}: cannot be unpacked: {error}") from error
+    if len(unpacked) > limit:
+        raise BadFileError(f"{what}: more than {limit} bytes when unpacked")
+    return unpacked
 
 
 def _remote(folders: tuple[str, ...], name: str, size: int, md5: str) -> Remote:
