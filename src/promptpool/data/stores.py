@@ -258,7 +258,7 @@ class _Headers:
 def _tar_members(file: BinaryIO, where: Path) -> dict[str, tarfile.TarInfo]:
     found: dict[str, tarfile.TarInfo] = {}
     headers = _Headers(file, where)
-    with tarfile.open(fileobj=cast(BinaryIO, headers), mode="r:", errors="replace") as archive:
+    with tarfile.open(fileobj=cast(BinaryIO, headers), mode="r:", encoding="utf-8", errors="replace") as archive:
         while (member := archive.next()) is not None:
             if member.size < 0:
                 raise BadFileError(f"{where}: {member.name!r}: a size below zero")

@@ -159,6 +159,16 @@ def test_what_the_package_itself_writes(layout: str, tmp_path: Path) -> None:
         ]
 
 
+def test_the_format_in_which_a_set_was_last_used_does_not_count(tmp_path: Path) -> None:
+    folder = save_split(tmp_path, [table(2, FEATURES)])
+    state = json.loads((folder / "state.json").read_text())
+    for kind, columns in (("numpy", ["label"]), ("torch", None), ("pandas", ["image"])):
+        (folder / "state.json").write_text(json.dumps(state | {"_format_type": kind, "_format_columns": columns}))
+        read = read_hugging_face(folder)
+        assert [entry.label for entry in read[1]] == ["cat", "dog"]
+        assert contents(read) == [b"image 0", b"image 1"]
+
+
 def test_one_split_alone(tmp_path: Path) -> None:
     folder = save_split(tmp_path, [table(3, FEATURES)], "train[:50%]")
     assert is_hugging_face(folder)

@@ -103,7 +103,7 @@ def _open_saved(path: Path) -> Opened:
     files = [file for name in names for file in _streams(path / name)]
     for file in files:
         check_arrow(file)
-    splits = {name: Dataset.load_from_disk(_address(path / name)) for name in names}
+    splits = {name: Dataset.load_from_disk(_address(path / name)).with_format(None) for name in names}
     if not several:
         splits = {split_word(str(dataset.split)) or UNSAID: dataset for dataset in splits.values()}
     return Opened(splits, _stamp(files), {})

@@ -1,4 +1,4 @@
-"""A table of pictures: CSV or TSV with the columns path and label, perhaps task or domain, perhaps split.
+"""A table of images: CSV or TSV with the columns path and label, perhaps task or domain, perhaps split.
 
 As people and spreadsheets write it: with or without a line of column names, with comma, semicolon or tab, quoted or
 not, UTF-8 with or without a mark at the start. Paths start at the table's folder and stay inside; a table of absolute
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 def read_table(path: Path) -> tuple[Store, list[Entry]]:
-    """The pictures that a table names, in its order, and the folder they are read from.
+    """The images that a table names, in its order, and the folder they are read from.
 
     Rows that say validation test where no row says test; beside test rows they are left out.
     """
@@ -143,7 +143,7 @@ def _header(path: Path, line: int, cells: list[str]) -> list[str] | None:
     if missing := {"path", "label"} - set(columns):
         raise BadFileError(f"{path}: line {line}: no column {missing.pop()!r}")
     if {"task", "domain"} <= set(columns):
-        raise BadFileError(f"{path}: line {line}: columns task and domain; one of them groups the pictures, not both")
+        raise BadFileError(f"{path}: line {line}: columns task and domain; one of them groups the images, not both")
     return columns
 
 
