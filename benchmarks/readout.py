@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool.backbones.weights import load_backbone
-from promptpool.data.datasets import DATASETS
+from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Examples
 from promptpool.data.views import View
 from promptpool.experiments.build import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import web as server
 from promptpool.cli import app
 from promptpool.cli import data as data_commands
-from promptpool.data import download
-from promptpool.data.datasets.contents import Contents
-from promptpool.data.published import PUBLISHED, Published, Remote
+from promptpool.data import downloads
+from promptpool.data.sets import PUBLISHED
+from promptpool.data.sets.published import Contents, Published, Remote
 from promptpool.errors import BadFileError
 from promptpool.progress import report
 from web import Web, serving
@@ -34,18 +34,26 @@ AS_PUBLISHED = "toy: reads as 1,234 + 0 images of 3 classes, as published\n"
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "get", partial(download.get, pauses=(0.0,), timeout=20.0))
+    monkeypatch.setattr(downloads, "get", partial(downloads.get, pauses=(0.0,), timeout=20.0))
     with serving(CONTENT) as running:
         publish(monkeypatch, running.url("toy.bin"))
         yield running
 
 
-def publish(monkeypatch: pytest.MonkeyPatch, *urls: str, holds: str = "toy") -> None:
+def as_published(_: Path) -> Contents:
+    return Contents(1234, 0, 3)
+
+
+def publish(
+    monkeypatch: pytest.MonkeyPatch,
+    *urls: str,
+    holds: str = "toy",
+    contents: Callable[[Path], Contents] = as_published,
+) -> None:
     md5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
     file = Remote("toy.bin", urls, len(CONTENT), md5, holds=(holds,))
-    monkeypatch.setattr(data_commands, "contents", lambda name, folder: Contents(1234, 0, 3))
     monkeypatch.setitem(data_commands.GROUPS, "all", ("toy",))
-    monkeypatch.setitem(PUBLISHED, "toy", Published("Toys", "http://toy", "CC0", 3, 1234, 0, (file,)))
+    monkeypatch.setitem(PUBLISHED, "toy", Published("Toys", "http://toy", "CC0", 3, 1234, 0, (file,), contents))
 
 
 def data(*arguments: str | Path, columns: int = 200) -> Result:
@@ -176,15 +184,15 @@ def test_check_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_check_reads_what_is_there(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data("get", "toy", "--data", tmp_path)
     assert len(web.asked) == 1
-    monkeypatch.setattr(data_commands, "contents", lambda name, folder: Contents(1000, 10, 3))
+    publish(monkeypatch, web.url("toy.bin"), contents=lambda folder: Contents(1000, 10, 3))
     other = data("check", "toy", "--data", tmp_path)
     assert other.stdout.endswith("toy: reads as 1,000 + 10 images of 3 classes; published are 1,234 + 0 of 3\n")
     assert other.exit_code == 1
 
-    def unreadable(name: str, folder: Path) -> Contents:
-        raise BadFileError(f"{folder}: {name} is not what it seems")
+    def unreadable(folder: Path) -> Contents:
+        raise BadFileError(f"{folder}: is not what it seems")
 
-    monkeypatch.setattr(data_commands, "contents", unreadable)
+    publish(monkeypatch, web.url("toy.bin"), contents=unreadable)
     wrong = data("check", "toy", "--data", tmp_path)
     assert (wrong.exit_code, wrong.stdout.count("\n")) == (1, 2)
     assert "toy: cannot be read: " in wrong.stdout

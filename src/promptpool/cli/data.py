@@ -24,10 +24,10 @@ from rich.progress import (
 from rich.table import Table
 
 from promptpool.cli.errors import user_errors
-from promptpool.data import download
-from promptpool.data.datasets.contents import Contents, contents
-from promptpool.data.datasets.five import FIVE
-from promptpool.data.published import PUBLISHED, Published
+from promptpool.data import downloads
+from promptpool.data.sets import PUBLISHED
+from promptpool.data.sets.five import FIVE
+from promptpool.data.sets.published import Contents, Published
 from promptpool.errors import BadFileError, SkippedFilesWarning
 from promptpool.experiments.config import ConfigError, nearest
 from promptpool.files import data_folder
@@ -51,7 +51,7 @@ def get(
     with user_errors():
         for name in _known(names):
             with shown(Console(stderr=True)):
-                folder = download.get(name, _root(data))
+                folder = downloads.get(name, _root(data))
             typer.echo(f"{name}: {folder} (licence: {PUBLISHED[name].licence})")
 
 
@@ -71,7 +71,7 @@ def check(
             typer.echo(f"no data set is in {root}")
         for name in wanted:
             with shown(Console(stderr=True)):
-                findings = download.check(name, root)
+                findings = downloads.check(name, root)
             for finding in findings:
                 typer.echo(f"{name}: {finding.path}: {finding.state}{finding.text and f' ({finding.text})'}")
                 good = good and finding.good
@@ -114,13 +114,13 @@ def _known(names: Sequence[str]) -> list[str]:
 
 def _read(name: str, folder: Path) -> tuple[bool, str]:
     """Whether a reader finds here what was published, and what it finds."""
+    published = PUBLISHED[name]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedFilesWarning)
-            found = contents(name, folder)
+            found = published.contents(folder)
     except BadFileError as error:
         return False, f"cannot be read: {error}"
-    published = PUBLISHED[name]
     said = f"reads as {found.train:,} + {found.test:,} images of {found.classes} classes"
     if found == Contents(published.train, published.test, published.classes):
         return True, f"{said}, as published"
@@ -134,7 +134,7 @@ def _download_size(published: Published) -> str:
 
 def _here(name: str, root: Path) -> str:
     """At a glance, without reading the files."""
-    findings = download.check(name, root, sums=False)
+    findings = downloads.check(name, root, sums=False)
     if all(finding.good for finding in findings):
         return "unpacked only" if any(finding.state == "unpacked only" for finding in findings) else "yes"
     if any(finding.state == "wrong size" for finding in findings):

@@ -20,8 +20,8 @@ from promptpool.cli.display import pairs_table
 from promptpool.cli.errors import user_errors
 from promptpool.cli.reproduce import reproduce
 from promptpool.cli.run import run_one
-from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.data.sets import DATASETS
 from promptpool.errors import BadFileError
 from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest, to_toml

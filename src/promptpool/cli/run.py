@@ -17,7 +17,7 @@ from rich.console import Console
 from promptpool import distributed
 from promptpool.cli.display import Watched, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
-from promptpool.data.datasets import DATASETS
+from promptpool.data.sets import DATASETS
 from promptpool.errors import DataWarning, skipped_text
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config

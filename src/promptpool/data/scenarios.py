@@ -1,9 +1,10 @@
-"""Scenarios: pure functions that make a stream."""
+"""Scenarios: pure functions that make a stream, and the sets of examples that they take."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,31 @@ from promptpool.errors import DataWarning
 
 MOST_TASKS = 5  # of a folder that does not say how many
 Arrays = tuple[npt.NDArray[np.uint8], npt.ArrayLike]
+
+
+class LabelledSet(NamedTuple):
+    """What `class_incremental` and `gaussian_schedule` take."""
+
+    train: Examples
+    test: Examples
+    class_names: tuple[str, ...]
+
+
+class DomainSet(NamedTuple):
+    """What `domain_incremental` takes: one set of examples for each domain to train on."""
+
+    domains: tuple[Examples, ...]
+    test: Examples
+    class_names: tuple[str, ...]
+
+
+class OwnSet(NamedTuple):
+    """What `from_folders` takes: the training images of each group, and the test images of each, or of all in one."""
+
+    groups: tuple[Examples, ...]
+    tests: tuple[Examples, ...]
+    class_names: tuple[str, ...]
+    group_names: tuple[str, ...]  # empty where there are no groups, and `groups` holds one set
 
 
 def class_incremental(

@@ -14,9 +14,8 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
-from promptpool.data.datasets import DATASETS
-from promptpool.data.scenarios import SCENARIOS, joint
-from promptpool.data.sets import DomainSet, LabelledSet, OwnSet
+from promptpool.data.scenarios import SCENARIOS, DomainSet, LabelledSet, OwnSet, joint
+from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
 from promptpool.errors import DataWarning, SkippedFilesWarning

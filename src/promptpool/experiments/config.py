@@ -32,8 +32,8 @@ from typing import Any
 
 from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
-from promptpool.data.datasets import DATASETS
 from promptpool.data.scenarios import SCENARIOS
+from promptpool.data.sets import DATASETS
 from promptpool.data.views import View
 from promptpool.experiments import catalogue
 from promptpool.experiments.catalogue import TABLES as TABLES

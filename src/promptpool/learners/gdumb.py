@@ -28,10 +28,10 @@ from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, zero_or_more
-from promptpool.data.cutmix import cutmix
 from promptpool.data.stream import Batch, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.cutmix import cutmix
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
 from promptpool.learners.replay import not_current, too_small

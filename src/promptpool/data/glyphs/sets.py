@@ -25,7 +25,7 @@ from promptpool.data.glyphs.five import SCENES
 from promptpool.data.glyphs.looks import plain_images
 from promptpool.data.glyphs.shapes import tiles
 from promptpool.data.glyphs.styles import STYLES, styled
-from promptpool.data.sets import DomainSet, LabelledSet
+from promptpool.data.scenarios import DomainSet, LabelledSet
 from promptpool.data.stream import examples
 
 LEVEL = 1.0  # the difficulty of `glyphs100`, the one at which pre-training ends

@@ -1,0 +1,269 @@
+"""Sets of image files: which there are, which can be read, and their pixels when they are needed.
+
+What is particular here:
+- Every file is decoded once before anything runs, on threads. One that is no image is skipped and named, or with
+  `strict` ends it all; so nothing breaks hours later.
+- A small set stays in memory. A large one is never held whole: rows are decoded when a batch asks for them, and what
+  the first pass found is kept in the cache folder, so that the next start decodes only files that changed.
+- An example's id is the hash of its pixels. It is the same whichever way the set is held and wherever it lies, and
+  two copies of one image share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import PIL
+import torch
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.data.decoding import Pixels, check, decode
+from promptpool.data.stores import Folder, Store, Tar
+from promptpool.data.stream import Examples, Rows
+from promptpool.data.workers import in_advance, threads_here
+from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
+from promptpool.files import cache_folder, write_whole
+from promptpool.progress import track
+
+LARGEST_IN_MEMORY = 2**30  # bytes of pixels
+LARGEST_FILE = 2**28  # bytes of one file; a film among the images is not read whole to find that it is none
+VERSION = 1  # changes whenever the same file would give other pixels
+NO_LABEL = "lies in no class folder"
+
+
+class Entry(NamedTuple):
+    """One file of a set; a file without a label belongs to no class and is skipped."""
+
+    name: str
+    label: str
+    group: str = ""  # the task or domain
+    split: str = ""  # "train", "test", or nothing when it is not said
+
+
+class DecodedImages(NamedTuple):
+    """The images of a set that can be read."""
+
+    entries: tuple[Entry, ...]
+    source: Rows
+    rows: Tensor  # int64 [n]
+    ids: Tensor  # int64 [n]
+
+    def examples(self, class_names: Sequence[str]) -> Examples:
+        """All of them, labelled by the place of their class in `class_names`."""
+        place = {name: number for number, name in enumerate(class_names)}
+        labels = torch.tensor([place[entry.label] for entry in self.entries], dtype=torch.long)
+        return Examples(self.source, self.rows, labels, self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFiles:
+    """Raw inputs that are decoded when asked for, on threads."""
+
+    store: Store
+    names: tuple[str, ...]
+    ids: tuple[int, ...]
+    size: int
+    fit: str
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: Tensor, /) -> Tensor:
+        pixels = torch.empty(len(index), 3, self.size, self.size, dtype=torch.uint8)
+        for place, found in enumerate(in_advance(self._decoded, index.tolist(), threads=threads_here())):
+            pixels[place] = torch.from_numpy(found)
+        return pixels
+
+    def _decoded(self, row: int) -> Pixels:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        what = f"{self.store.where}: {self.names[row]}"
+        try:
+            pixels = decode(self.store.read(self.names[row]), what, self.size, self.fit)
+        except OSError as error:
+            raise BadFileError(f"{what}: {error.strerror or error}") from error
+        if content_id(pixels) != self.ids[row]:
+            raise BadFileError(f"{what}: changed after it was first read")
+        return pixels
+
+
+def read_images(
+    store: Store, entries: Sequence[Entry], *, size: int, fit: str = "whole", strict: bool = False
+) -> DecodedImages:
+    """The entries whose files are images, at `size` x `size`; `fit` as in `decode`.
+
+    Files that are none are announced in one `SkippedFilesWarning`; with `strict` the first is a `BadFileError`, and so
+    it is when nothing is left.
+    """
+    check(size, fit)
+    if 3 * size * size * len(entries) > LARGEST_IN_MEMORY:
+        found, source = _indexed(store, entries, size, fit, strict)
+    else:
+        found, source = _held(store, entries, size, fit, strict)
+    reasons = zip(entries, found, strict=True)
+    skipped = [(printable(entry.name), reason) for entry, reason in reasons if isinstance(reason, str)]
+    kept = {row: identity for row, identity in enumerate(found) if isinstance(identity, int)}
+    if not kept:
+        raise BadFileError(f"{store.where}: has no image that can be read; {skipped_text(tuple(skipped))}")
+    if skipped:
+        warnings.warn(SkippedFilesWarning(tuple(skipped)), stacklevel=2)
+    return DecodedImages(
+        tuple(entries[row] for row in kept),
+        source,
+        torch.tensor(list(kept), dtype=torch.long),
+        torch.tensor(list(kept.values()), dtype=torch.long),
+    )
+
+
+def content_id(pixels: Pixels) -> int:
+    """62 bits of a hash of the pixels and their shape."""
+    digest = hashlib.sha256(str([*pixels.shape]).encode())
+    digest.update(pixels.data)
+    return int.from_bytes(digest.digest()[:8], "big") >> 2
+
+
+def printable(name: str) -> str:
+    """A name as text that changes nothing on a terminal, even where its bytes are no text."""
+    text = name.encode(errors="replace").decode()
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+Found = list[int | str]  # for each entry its id, or why it was skipped
+
+
+def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
+    """All images in one tensor; rows of files that are no images stay empty and unused."""
+    found: Found = [""] * len(entries)
+    pixels = torch.zeros(len(entries), 3, size, size, dtype=torch.uint8)
+    for row, identity, decoded in _pass(store, entries, range(len(entries)), size, fit, strict):
+        found[row] = identity
+        if decoded is not None:
+            pixels[row] = torch.from_numpy(decoded)
+    return found, pixels
+
+
+def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
+    """Images that stay in their files; what an earlier pass found holds for files that have not changed."""
+    if isinstance(store, Tar) and store.packed:
+        needed = 3 * size * size * len(entries) / 2**30
+        raise BadFileError(
+            f"{store.where}: unpack it first: its images take {needed:.1f} GiB, more than is held in memory, "
+            "and files in a compressed tar can only be read one after the other"
+        )
+    path = _index_path(store, size, fit)
+    index = _read_index(path)
+    stamps = [_stamp(store, entry) for entry in entries]
+    found: Found = [""] * len(entries)
+    changed = []
+    for row, (entry, stamp) in enumerate(zip(entries, stamps, strict=True)):
+        before, identity = index.get(entry.name, ("", ""))
+        if stamp and before == stamp and not (strict and isinstance(identity, str)):
+            found[row] = identity
+        else:
+            changed.append(row)
+    try:
+        for row, identity, _ in _pass(store, entries, changed, size, fit, strict):
+            found[row] = identity
+            if stamps[row]:
+                index[entries[row].name] = (stamps[row], identity)
+    finally:  # one who is stopped goes on from there
+        if changed and distributed.rank() == 0:
+            _write_index(path, index)
+    ids = tuple(identity if isinstance(identity, int) else 0 for identity in found)
+    return found, ImageFiles(store, tuple(entry.name for entry in entries), ids, size, fit)
+
+
+def _pass(
+    store: Store, entries: Sequence[Entry], rows: Sequence[int], size: int, fit: str, strict: bool
+) -> Iterator[tuple[int, int | str, Pixels | None]]:
+    """Each of the rows with its id and pixels, or with the reason why it has none.
+
+    Files are read on this thread, in the order in which the store is quickest, and decoded on others.
+    """
+    place = {name: number for number, name in enumerate(store.names())} if rows else {}
+    order = sorted(rows, key=lambda row: place.get(entries[row].name, len(place)))
+    contents = ((row, _content(store, entries[row])) for row in order)
+    work = partial(_worked, store, entries, size, fit)
+    for row, found, pixels in track(in_advance(work, contents, threads=threads_here()), "reading images", len(order)):
+        if strict and isinstance(found, str):
+            raise BadFileError(f"{store.where}: {printable(entries[row].name)}: {found}")
+        yield row, found, pixels
+
+
+def _worked(
+    store: Store, entries: Sequence[Entry], size: int, fit: str, read: tuple[int, bytes | str]
+) -> tuple[int, int | str, Pixels | None]:
+    row, content = read
+    if isinstance(content, str):
+        return row, content, None
+    try:
+        pixels = decode(content, entries[row].name, size, fit)
+    except BadFileError as error:
+        return row, _without(error, store, entries[row]), None
+    return row, content_id(pixels), pixels
+
+
+def _content(store: Store, entry: Entry) -> bytes | str:
+    """The bytes of a file, or why there are none."""
+    if not entry.label:
+        return NO_LABEL
+    try:
+        if isinstance(store, Folder) and (store.where / entry.name).stat().st_size > LARGEST_FILE:
+            return f"more than {LARGEST_FILE:,} bytes"
+        return store.read(entry.name)
+    except KeyError:
+        return "no such file"
+    except OSError as error:
+        return error.strerror or str(error)
+    except BadFileError as error:
+        return _without(error, store, entry)
+
+
+def _without(error: BadFileError, store: Store, entry: Entry) -> str:
+    """What is wrong with a file, without its name: that is told apart."""
+    text = str(error)
+    for prefix in (f"{store.where / entry.name}: ", f"{store.where}: {entry.name}: ", f"{entry.name}: "):
+        text = text.removeprefix(prefix)
+    return text
+
+
+def _stamp(store: Store, entry: Entry) -> str:
+    """When a file last changed, empty where that cannot be told."""
+    try:
+        return store.stamp(entry.name) if entry.label else ""
+    except (KeyError, OSError, BadFileError):
+        return ""
+
+
+def _index_path(store: Store, size: int, fit: str) -> Path:
+    described = json.dumps([VERSION, PIL.__version__, str(store.where.resolve()), size, fit])
+    return cache_folder() / "pictures" / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.json"
+
+
+def _read_index(path: Path) -> dict[str, tuple[str, int | str]]:
+    """By name, when a file last changed and what it was; nothing where the index is not there or damaged."""
+    try:
+        read: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            str(name): (str(stamp), found)
+            for name, (stamp, found) in read.items()
+            if type(found) is int or type(found) is str
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _write_index(path: Path, index: dict[str, tuple[str, int | str]]) -> None:
+    """Keep the index; a folder that cannot be written to only means that all is decoded again next time."""
+    try:
+        write_whole(path, json.dumps(index).encode())
+    except OSError:
+        return

@@ -1,0 +1,1 @@
+"""Images of one's own, in the layouts that people have them in."""

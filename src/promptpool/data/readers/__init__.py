@@ -1,1 +1,0 @@
-"""One reader per published format, straight from the publishers' own files."""
