@@ -54,7 +54,7 @@ def world() -> int:
     return dist.get_world_size() if dist.is_initialized() and not _alone.get() else 1
 
 
-def share(total: int) -> slice:
+def rank_slice(total: int) -> slice:
     """This rank's stretch of `total` things; stretches are in rank order and differ by at most one."""
     return slice(rank() * total // world(), (rank() + 1) * total // world())
 
@@ -111,7 +111,7 @@ def uniform(count: int, columns: int, generator: torch.Generator) -> Tensor:
     return torch.rand(everyone, columns, generator=generator)[joined(count)]
 
 
-def agree(module: nn.Module) -> None:
+def sync_batch_norm(module: nn.Module) -> None:
     """Make the running statistics of batch normalisations that are in training the mean over ranks.
 
     Each rank normalises its own images, so ranks are not one process there; but they hold one model.

@@ -20,7 +20,7 @@ from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples
 
 POLICIES = ("reservoir", "balanced", "greedy")
-CHUNK = 256  # examples that are read at once
+AT_ONCE = 256  # examples that are read at once
 
 
 class Memory:
@@ -73,8 +73,8 @@ class Memory:
 
     def add_all(self, examples: Examples) -> None:
         """Offer all of these, which every rank has."""
-        for index in torch.arange(len(examples)).split(CHUNK):
-            self.add(examples.batch(index[distributed.share(len(index))]))
+        for index in torch.arange(len(examples)).split(AT_ONCE):
+            self.add(examples.batch(index[distributed.rank_slice(len(index))]))
 
     def sample(self, count: int) -> Batch:
         """`count` rows at random; in this draw none comes twice before each came once."""

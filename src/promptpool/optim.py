@@ -75,7 +75,7 @@ class Descent:
             parameter.grad = None
         return loss.detach()
 
-    def go_at(self, learning_rate: float) -> None:
+    def set_learning_rate(self, learning_rate: float) -> None:
         """Take the next steps at another learning rate."""
         if self.optimiser is not None:
             for group in self.optimiser.param_groups:

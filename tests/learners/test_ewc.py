@@ -35,12 +35,12 @@ def through_tasks(loss_classes: str, **values: Any) -> tuple[EWC, list[tuple[Fla
         learner.grow(6)
     anchors = []
     for experience in TASKS:
-        learner.meet(experience.classes)
+        learner.add_classes(experience.classes)
         shaken(learner, seed=experience.index)
         visible = {"all": range(6), "seen": learner.seen, "current": learner.current}[loss_classes]
         anchors.append((now(learner), slow_fisher(learner, experience.train.batch(slice(None)), visible)))
         learner.after(experience)
-    learner.meet((4, 5))
+    learner.add_classes((4, 5))
     shaken(learner, seed=9)
     return learner, anchors
 
@@ -87,7 +87,7 @@ def test_the_first_task_has_no_penalty() -> None:
     plain = Learner(toy_backbone(), VIEW)
     batch = TASKS[0].train.batch(slice(None))
     for each in (learner, plain):
-        each.meet(range(6))
+        each.add_classes(range(6))
     assert torch.equal(learner.loss(batch), plain.loss(batch))
 
 
@@ -111,7 +111,7 @@ def test_the_stronger_the_less_it_moves_away_from_what_mattered() -> None:
 
 def fisher_of(**values: Any) -> dict[str, torch.Tensor]:
     learner = EWC(Tiny(), VIEW, **values)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     shaken(learner, seed=4)
     learner.after(Experience(0, EXAMPLES, tuple(range(6))))
     return learner.anchor.weights
@@ -146,11 +146,11 @@ def test_a_frozen_backbone_leaves_the_head_alone_to_be_held() -> None:
 
 def test_only_what_was_trained_on_counts() -> None:
     class Half(EWC):
-        def lesson(self, experience: Experience) -> Examples:
+        def training_examples(self, experience: Experience) -> Examples:
             return experience.train.select(slice(0, 12))
 
     learner = Half(Tiny(), VIEW)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     shaken(learner, seed=4)
     expected = slow_fisher(learner, EXAMPLES.batch(slice(0, 12)), range(6))
     learner.after(Experience(0, EXAMPLES, tuple(range(6))))

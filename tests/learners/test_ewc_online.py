@@ -26,7 +26,7 @@ TASK = toy_stream().experiences[0]
 
 def tiny(**values: Any) -> OnlineEWC:
     learner = OnlineEWC(Tiny(), VIEW, **values)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     shaken(learner, seed=4)
     return learner.train()
 
@@ -130,13 +130,13 @@ def test_labels_may_be_drawn_from_the_model() -> None:
 
 def test_new_rows_begin_without_fisher_information() -> None:
     learner = OnlineEWC(Tiny(), VIEW, loss_classes="seen", rate=0.25)
-    learner.meet([0, 1])
+    learner.add_classes([0, 1])
     shaken(learner, seed=1)
     two, four = (EXAMPLES.select(EXAMPLES.y < count).batch(slice(None)) for count in (2, 4))
     old = slow_fisher(learner, two, range(2))
     learner.observe(two)
     learner.after(TASK)
-    learner.meet([2, 3])
+    learner.add_classes([2, 3])
     shaken(learner, seed=2)
     new = slow_fisher(learner, four, range(4))
     learner.observe(four)

@@ -41,8 +41,8 @@ def toy_batch(count: int = 20, classes: int = 3, seed: int = 1) -> Batch:
 def l2p(view: View | None = None, **values: Any) -> L2P:
     """An L2P on its way: classes 3 and 4 are behind it, 0, 1 and 2 are current, and nothing is zero any more."""
     learner = L2P(small_backbone(), view or View(8), **values)
-    learner.meet([3, 4])
-    learner.meet([0, 1, 2])
+    learner.add_classes([3, 4])
+    learner.add_classes([0, 1, 2])
     noise = generator(5)
     for parameter in (learner.head.weight, learner.head.bias):
         parameter.data.copy_(torch.randn(parameter.shape, generator=noise))
@@ -416,7 +416,7 @@ def test_the_frequency_is_brought_up_to_date_between_tasks() -> None:
 
 
 @pytest.mark.parametrize("name", ["paper", "google-v2"])
-def test_facts_are_counted_over_training_and_tests(name: str) -> None:
+def test_diagnostics_are_counted_over_training_and_tests(name: str) -> None:
     learner, tests = of_profile(name), [toy_examples(4, 1, classes=2), toy_examples(9, 2, classes=3)]
     training = [0] * 10
     for seed in (3, 4):
@@ -435,14 +435,14 @@ def test_facts_are_counted_over_training_and_tests(name: str) -> None:
     keys = learner.pool.keys.detach().double()
     cosines = [[float(a @ b / (a.norm() * b.norm())) for b in keys] for a in keys]
     learner.logits(toy_batch(5, seed=9))
-    notes = [learner.tested()]  # of nothing that is tested
+    notes = [learner.after_test_set()]  # of nothing that is tested
     for test in tests:
         learner.logits(test.batch(slice(None)))
-        notes.append(learner.tested())
-    facts = learner.facts(notes[1:])
-    for found, expected in zip(facts.pop("key_similarity"), cosines, strict=True):
+        notes.append(learner.after_test_set())
+    diagnostics = learner.diagnostics(notes[1:])
+    for found, expected in zip(diagnostics.pop("key_similarity"), cosines, strict=True):
         assert found == pytest.approx(expected, abs=0.00051)
-    assert facts == {
+    assert diagnostics == {
         "chosen_in_training": training,
         "chosen_in_tests": testing,
         "prompts_in_use": sum(any(counts[index] for counts in testing) for index in range(10)),

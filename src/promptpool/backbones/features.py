@@ -26,7 +26,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.data.stream import Batch, Examples, held
+from promptpool.data.stream import Batch, Examples, in_memory
 from promptpool.data.views import View
 from promptpool.files import write_whole
 
@@ -55,7 +55,7 @@ class FrozenFeatures:
 
     def expect(self, examples: Examples) -> None:
         """Announce examples that will be asked for soon; nothing is computed for them alone."""
-        self._expected = examples if held(examples.source) else None  # others would be decoded twice
+        self._expected = examples if in_memory(examples.source) else None  # others would be decoded twice
         self._waiting = [deque() for _ in range(CHUNK)]
         if self._expected is not None:
             for row, identity in enumerate(examples.ids.tolist()):
@@ -103,7 +103,7 @@ class FrozenFeatures:
         self._keep(list(chunk.values()), features[list(chunk)])
 
     @cached_property
-    def of(self) -> str:
+    def fingerprint(self) -> str:
         """What the features depend on, beside the images: to the bit also on versions, device and threads."""
         device = next((parameter.device.type for parameter in self.backbone.parameters()), "cpu")
         machine = (torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), device, CHUNK)
@@ -112,13 +112,13 @@ class FrozenFeatures:
     def save(self, path: Path) -> None:
         """Write all that is known."""
         tensors = {"ids": torch.tensor(list(self._slots)), "features": self._table[: len(self)].contiguous()}
-        write_whole(path, save(tensors, metadata={"of": self.of}))
+        write_whole(path, save(tensors, metadata={"of": self.fingerprint}))
 
     def load(self, path: Path) -> None:
         """Take in what a file knows and this does not."""
         try:
             with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}).get("of") != self.of:
+                if (file.metadata() or {}).get("of") != self.fingerprint:
                     return
                 ids, features = file.get_tensor("ids"), file.get_tensor("features")
         except (SafetensorError, OSError):

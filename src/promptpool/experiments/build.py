@@ -25,7 +25,7 @@ from promptpool.files import locked
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.progress import report
-from promptpool.training.loop import Plan, check
+from promptpool.training.loop import Plan, check_session
 
 # What each scenario takes.
 FITS: dict[str, type] = {
@@ -84,7 +84,7 @@ class Stock:
                 self.written[key] = len(features)
 
     def _file(self, folder: Path, key: str) -> Path:
-        return folder / f"{self.features[key].of[:16]}.safetensors"
+        return folder / f"{self.features[key].fingerprint[:16]}.safetensors"
 
 
 def build(config: Config, stock: Stock | None = None) -> Built:
@@ -102,7 +102,7 @@ def build(config: Config, stock: Stock | None = None) -> Built:
         dataset = dataset | {"size": round(view.size / (view.test_crop or 1))}  # images as large as they are looked at
     stream, notes = _stream(dataset, config["scenario"], stock)
     try:
-        check(learner, stream, plan)
+        check_session(learner, stream, plan)
     except ValueError as error:
         raise ConfigError(_prefixed(str(error), config)) from error
     return Built(config, learner, stream, plan, notes)

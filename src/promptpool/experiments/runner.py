@@ -22,7 +22,7 @@ from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import differences, written
 from promptpool.files import locked, write_whole
-from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
+from promptpool.training.checkpoint import load_checkpoint, save_checkpoint, with_checkpoints
 from promptpool.training.folder import (
     CHECKPOINT,
     CONFIG,
@@ -69,7 +69,7 @@ def run(
         times = read_times(path)[: len(session.records)]
         begin = time.monotonic()
         try:
-            for step in kept(session, path / CHECKPOINT, seconds=seconds):
+            for step in with_checkpoints(session, path / CHECKPOINT, seconds=seconds):
                 if step.record is not None and distributed.rank() == 0:
                     times.append(round(time.monotonic() - begin, 2))
                     write_records(path, session.records)

@@ -95,7 +95,7 @@ class Learner(nn.Module):
         """A score for each class of the head: [B, C]."""
         return self.head(self.features(batch))  # type: ignore[no-any-return]
 
-    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+    def task_logits(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
         """The scores when the task is given at test, by its classes; None where they are those of `logits`."""
         del batch, classes
         return None
@@ -106,11 +106,11 @@ class Learner(nn.Module):
     def after(self, experience: Experience) -> None:
         """Called when an experience ends and the stream has boundaries."""
 
-    def lesson(self, experience: Experience) -> Examples:
+    def training_examples(self, experience: Experience) -> Examples:
         """The examples of an experience that are trained on; the same ones whenever it is asked."""
         return experience.train
 
-    def conclude(self) -> None:
+    def before_evaluation(self) -> None:
         """Called before the learner is judged, with or without boundaries; it must not change how it learns on."""
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
@@ -154,16 +154,16 @@ class Learner(nn.Module):
         if hasattr(self, "frozen"):
             self.frozen.expect(examples)
 
-    def tested(self) -> Any:
+    def after_test_set(self) -> Any:
         """What to note of the test set that has just been gone through, on this rank."""
         return None
 
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+    def diagnostics(self, tested: Sequence[Any]) -> dict[str, Any]:
         """What else a record should hold; `tested` are the notes on each test set."""
         del tested
         return {}
 
-    def meet(self, classes: Iterable[int]) -> None:
+    def add_classes(self, classes: Iterable[int]) -> None:
         """Make room for these classes; they are the current ones from now on."""
         self.current = tuple(sorted(set(classes)))
         self.seen = tuple(sorted({*self.seen, *self.current}))

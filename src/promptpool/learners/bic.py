@@ -35,14 +35,14 @@ from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import above_zero, below_one, share
+from promptpool.checks import above_zero, below_one, inside_zero_one
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.replay import not_current, replayed
-from promptpool.learners.snapshot import Snapshot, taught
+from promptpool.learners.teacher import Teacher, taught
 from promptpool.losses import columns, distillation
-from promptpool.memory import CHUNK, Memory, join, pick, turns
+from promptpool.memory import AT_ONCE, Memory, join, pick, turns
 from promptpool.optim import Descent
 
 
@@ -86,7 +86,7 @@ class BiC(Learner):
             frozen=frozen,
         )
         not_current(loss_classes)
-        share(held_out=held_out)
+        inside_zero_one(held_out=held_out)
         places = round(held_out * capacity) if held_places is None else held_places
         if not 0 < places < capacity:
             held = f"held_out = {held_out}" if held_places is None else f"held_places = {held_places}"
@@ -101,7 +101,7 @@ class BiC(Learner):
         self.register_buffer("shift", torch.zeros(0))
         self.memory = Memory(capacity - places, generator=self.generator, policy="balanced")
         self.held = Memory(places, generator=self.generator, policy="balanced")
-        self.teacher = Snapshot(self, "backbone", "head")
+        self.teacher = Teacher(self, "backbone", "head")
         self.old: tuple[int, ...] = ()  # the classes that the teacher knows
         self.memory_share = 0.0  # of the images of stage 1
         self._splits: WeakKeyDictionary[Experience, tuple[Examples, Examples]] = WeakKeyDictionary()
@@ -151,11 +151,11 @@ class BiC(Learner):
             self._splits[experience] = experience.train.select(~out), experience.train.select(out)
         return self._splits[experience]
 
-    def lesson(self, experience: Experience) -> Examples:
+    def training_examples(self, experience: Experience) -> Examples:
         return self.split(experience)[0]
 
     def before(self, experience: Experience) -> None:
-        self.memory_share = len(self.memory) / (len(self.memory) + len(self.lesson(experience)))
+        self.memory_share = len(self.memory) / (len(self.memory) + len(self.training_examples(experience)))
 
     def after(self, experience: Experience) -> None:
         trained, held = self.split(experience)
@@ -168,7 +168,7 @@ class BiC(Learner):
 
     def correct(self, rows: Batch) -> None:
         """Stage 2: scale and shift the scores of the current classes."""
-        logits = self.logits_of(rows, CHUNK)
+        logits = self.logits_of(rows, AT_ONCE)
         y, newest = rows.y.to(self.device), torch.zeros_like(self.scale, dtype=torch.bool)
         newest[list(self.current)] = True
         alpha, beta = nn.Parameter(self.scale.new_ones(())), nn.Parameter(self.scale.new_zeros(()))

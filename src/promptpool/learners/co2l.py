@@ -38,9 +38,9 @@ from promptpool.learners.base import Learner
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
 from promptpool.learners.replay import rehearsed, too_small
-from promptpool.learners.snapshot import Snapshot
+from promptpool.learners.teacher import Teacher
 from promptpool.losses import asymmetric_contrast, relation_distillation
-from promptpool.memory import CHUNK, Memory, join, pick
+from promptpool.memory import AT_ONCE, Memory, join, pick
 from promptpool.optim import Descent
 
 DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning rate is a fifth of what it was
@@ -101,7 +101,7 @@ class Co2L(Learner):
         self.head_learning_rate = head_learning_rate
         self.projection = Projection(backbone.dim, projection_dim, self.generator)
         self.memory = Memory(capacity, generator=self.generator, policy="balanced")
-        self.past = Snapshot(self, "backbone", "projection")
+        self.past = Teacher(self, "backbone", "projection")
 
     def loss(self, batch: Batch) -> Tensor:
         parts = list(rehearsed(batch, self.memory))
@@ -125,8 +125,8 @@ class Co2L(Learner):
             self.past.take()
 
     def after(self, experience: Experience) -> None:
-        train = self.lesson(experience)
-        rows = [self._featured(batch) for batch in train.batches(CHUNK)]
+        train = self.training_examples(experience)
+        rows = [self._featured(batch) for batch in train.batches(AT_ONCE)]
         if len(self.memory):
             rows.insert(0, self._featured(self.memory.rows))
         self.memory.add_all(train)

@@ -39,7 +39,7 @@ from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.replay import rehearsed, replay_classes
 from promptpool.losses import barlow_twins
-from promptpool.memory import CHUNK, Memory, pick
+from promptpool.memory import AT_ONCE, Memory, pick
 from promptpool.optim import Descent
 
 
@@ -176,7 +176,7 @@ class DualNet(Learner):
         del experience
         rows = self.memory.rows
         fresh = pick(rows, ~torch.isin(rows.ids, self.soft_ids))
-        logits = self.visible(self.logits_of(fresh, CHUNK), replay_classes(self.loss_classes))
+        logits = self.visible(self.logits_of(fresh, AT_ONCE), replay_classes(self.loss_classes))
         labels = (logits / self.temperature).softmax(dim=1).cpu()
         stays = torch.isin(self.soft_ids, rows.ids)
         ids, soft = torch.cat([self.soft_ids[stays], fresh.ids]), torch.cat([self.soft[stays], labels])

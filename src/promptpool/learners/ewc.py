@@ -24,7 +24,7 @@ from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
-from promptpool.learners.fisher import check, fisher_diagonal, trained
+from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
 
 
 class EWC(Learner):
@@ -62,7 +62,7 @@ class EWC(Learner):
             seed=seed,
             frozen=frozen,
         )
-        check(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
+        check_fisher(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
         self.strength, self.fisher = strength, fisher
         self.fisher_examples, self.micro_batch = fisher_examples, micro_batch
         self.anchor = Anchor()
@@ -71,12 +71,12 @@ class EWC(Learner):
         return super().loss(batch) + self.strength * self.anchor(trained(self))
 
     def after(self, experience: Experience) -> None:
-        examples = self.lesson(experience)
+        examples = self.training_examples(experience)
         if 0 < self.fisher_examples < len(examples):
             chosen = torch.randperm(len(examples), generator=self.generator)[: self.fisher_examples]
             examples = examples.select(chosen.sort().values)
         draws = torch.rand(len(examples), generator=self.generator) if self.fisher == "sampled" else None
-        mine = distributed.share(len(examples))
+        mine = distributed.rank_slice(len(examples))
         information = fisher_diagonal(
             self,
             examples.select(mine).batches(self.micro_batch),

@@ -30,7 +30,7 @@ from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
-from promptpool.learners.fisher import check, fisher_diagonal, trained
+from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
 from promptpool.learners.head import with_rows
 from promptpool.memory import pick
 from promptpool.optim import Descent
@@ -71,7 +71,7 @@ class OnlineEWC(Learner):
             seed=seed,
             frozen=frozen,
         )
-        check(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
+        check_fisher(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
         if not 0 < rate <= 1:
             raise ValueError(f"rate = {rate}: must be above 0 and at most 1")
         at_least(1, refresh=refresh)

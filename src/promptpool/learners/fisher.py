@@ -87,7 +87,7 @@ def _drawn(learner: Learner, model: Scores, x: Tensor, draws: Tensor) -> Tensor:
     return (shares <= draws.to(shares)[:, None] * shares[:, -1:]).sum(dim=1).to(x.device)
 
 
-def check(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:
+def check_fisher(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:
     """Refuse values of the keywords that both versions of EWC have."""
     zero_or_more(strength=strength)
     one_of(FISHERS, fisher=fisher)

@@ -32,7 +32,7 @@ def fit(
     device = descend.parameters[0].device
     for epoch in range(epochs):
         if rate is not None:
-            descend.go_at(rate(epoch))
+            descend.set_learning_rate(rate(epoch))
         order = torch.randperm(len(rows.y), generator=generator)
         for index in order.tensor_split(-(-len(order) // batch_size)):
             if len(index) < distributed.world():
@@ -40,7 +40,7 @@ def fit(
                     value = loss(pick(rows, index).to(device))
                 descend.weight = 1.0
             else:
-                mine = index[distributed.share(len(index))]
+                mine = index[distributed.rank_slice(len(index))]
                 descend.weight = len(mine) * distributed.world() / len(index)
                 value = loss(pick(rows, mine).to(device))
             descend(value)

@@ -111,7 +111,7 @@ class GDumb(Learner):
         logits = self.visible(self.head(self.backbone.features(x)))
         return share * F.cross_entropy(logits, batch.y) + (1 - share) * F.cross_entropy(logits, other)
 
-    def conclude(self) -> None:
+    def before_evaluation(self) -> None:
         """Fit a fresh model; its random numbers are of the seed and of how much was shown, and of nothing else."""
         kept, seeds = self.generator, np.random.SeedSequence([self.seed, self.shown])
         self.generator = torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
@@ -142,7 +142,7 @@ class GDumb(Learner):
             generator=self.generator,
             rate=self.rate,
         )
-        distributed.agree(self)  # once will do: running statistics take no part in the fit
+        distributed.sync_batch_norm(self)  # once will do: running statistics take no part in the fit
         self.zero_grad()
 
     def rate(self, epoch: int) -> float:
@@ -156,6 +156,6 @@ class GDumb(Learner):
     def objection(self, stream: Stream) -> str | None:
         return too_small(self.capacity, stream) or super().objection(stream)
 
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+    def diagnostics(self, tested: Sequence[Any]) -> dict[str, Any]:
         del tested
         return {"loss_classes": self.loss_classes}

@@ -183,13 +183,13 @@ class L2P(Learner):
     def sees_all(self) -> bool:
         return super().sees_all or (self.replays and self.replay_classes == "all")
 
-    def tested(self) -> Tensor:
+    def after_test_set(self) -> Tensor:
         """How often each prompt was chosen for the test set: [M]."""
         chosen, self.chosen_at_test = self.chosen_at_test, torch.zeros(self.pool_size, dtype=torch.long)
         return chosen
 
     @torch.no_grad()
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+    def diagnostics(self, tested: Sequence[Any]) -> dict[str, Any]:
         """How often each prompt was chosen, in training so far and on each test set; how alike keys are."""
         keys = F.normalize(self.pool.keys, dim=-1)
         chosen = distributed.total(torch.stack([torch.zeros_like(self.chosen_at_test), *tested])[1:])

@@ -25,7 +25,7 @@ from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.snapshot import Snapshot, taught
+from promptpool.learners.teacher import Teacher, taught
 from promptpool.losses import columns, distillation
 
 
@@ -63,7 +63,7 @@ class LwF(Learner):
         zero_or_more(distill=distill)
         above_zero(temperature=temperature)
         self.distill, self.temperature = distill, temperature
-        self.teacher = Snapshot(self, "backbone", "head")
+        self.teacher = Teacher(self, "backbone", "head")
         self.old: tuple[int, ...] = ()  # the classes that the teacher knows
 
     def loss(self, batch: Batch) -> Tensor:

@@ -114,7 +114,7 @@ class RanPAC(Learner):
             self.recent_labels = torch.cat([self.recent_labels, y])[-self.recent :]
         return None
 
-    def conclude(self) -> None:
+    def before_evaluation(self) -> None:
         if self.ridge is None and len(self.recent_labels) > 1:
             self.chosen_ridge = self.choose_ridge()
         system = self.gram.clone()
@@ -143,7 +143,7 @@ class RanPAC(Learner):
     def device(self) -> torch.device:
         return self.here.device
 
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
+    def diagnostics(self, tested: Sequence[Any]) -> dict[str, Any]:
         del tested
         return {"ridge": self.chosen_ridge}
 

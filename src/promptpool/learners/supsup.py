@@ -34,7 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import at_least, one_of, share
+from promptpool.checks import at_least, inside_zero_one, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -43,7 +43,7 @@ from promptpool.losses import entropy
 
 WEIGHTS = ("random", "pretrained")
 INFERENCES = ("each", "one-shot", "binary")
-CHUNK = 128  # images whose statistics are taken at once
+STATISTICS_BATCH = 128  # images whose statistics are taken at once
 Network = dict[str, Tensor]  # what one subnetwork computes with, by name; "output" is its last layer
 
 
@@ -68,7 +68,7 @@ class SupSup(Learner):
         frozen: FrozenFeatures | None = None,
     ) -> None:
         super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
-        share(density=density)
+        inside_zero_one(density=density)
         at_least(2, outputs=outputs)
         one_of(WEIGHTS, weights=weights)
         one_of(INFERENCES, inference=inference)
@@ -104,7 +104,7 @@ class SupSup(Learner):
 
     def after(self, experience: Experience) -> None:
         """Keep the task's mask and the statistics of its images under it."""
-        self._settle(self.lesson(experience))
+        self._settle(self.training_examples(experience))
         masks, moments = self._own()
         self.masks, self.moments = [*self.masks, pack(masks)], [*self.moments, moments.cpu()]
 
@@ -137,7 +137,7 @@ class SupSup(Learner):
             norm.momentum = None  # a plain mean over batches
             own.reset_running_stats()
         order = torch.randperm(len(train), generator=self.generator)
-        for index in order.tensor_split(-(-len(order) // CHUNK)):
+        for index in order.tensor_split(-(-len(order) // STATISTICS_BATCH)):
             self._noted(self.inputs(train.batch(index).to(self.device)))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
@@ -159,7 +159,7 @@ class SupSup(Learner):
         return self._scores(x, self.infer(x))
 
     @torch.no_grad()
-    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+    def task_logits(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
         meant = [task for task, own in enumerate(self.tasks) if set(classes) <= set(own)]
         if len(meant) != 1:
             return None  # these classes do not tell a task

@@ -50,12 +50,12 @@ def learn(
     if path is not None and path.exists():
         load_checkpoint(path, session)
     yield from tuple(session.records)
-    for step in kept(session, path, seconds=seconds):
+    for step in with_checkpoints(session, path, seconds=seconds):
         if step.record is not None:
             yield step.record
 
 
-def kept(session: Session, checkpoint: Path | None, *, seconds: float = 60.0) -> Iterator[Step]:
+def with_checkpoints(session: Session, checkpoint: Path | None, *, seconds: float = 60.0) -> Iterator[Step]:
     """The steps of a session, with a checkpoint written after each experience and at least every `seconds`."""
     written = time.monotonic()
     for step in session:

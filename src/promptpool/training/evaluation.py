@@ -28,8 +28,8 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
     """The predicted class of each example, among `classes` or all seen so far: [B]."""
     learner.eval()
     batch = batch.to(learner.device)
-    told = None if classes is None else learner.told(batch, classes)
-    logits = learner.logits(batch) if told is None else told
+    given = None if classes is None else learner.task_logits(batch, classes)
+    logits = learner.logits(batch) if given is None else given
     return only(logits, torch.tensor(learner.seen if classes is None else classes)).argmax(dim=1).cpu()
 
 
@@ -40,7 +40,7 @@ def count_correct(
     """Count over all ranks; `test_classes` are the classes predicted among, those seen or every row of the head."""
     learner.eval()
     seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
-    right, mine = torch.zeros(2, dtype=torch.long), my_part(test)
+    right, mine = torch.zeros(2, dtype=torch.long), rank_share(test)
     learner.expect(mine)
     for batch in mine.batches(batch_size):
         here = batch.to(learner.device)
@@ -48,12 +48,12 @@ def count_correct(
         among = only(logits, seen) if test_classes == "seen" else logits
         right[0] += (among.argmax(dim=1).cpu() == batch.y).sum()
         if task_given:
-            told = learner.told(here, own.tolist())
-            right[1] += (only(logits if told is None else told, own).argmax(dim=1).cpu() == batch.y).sum()
-    without, given = distributed.total(right).tolist()
-    return Count(without, given if task_given else None)
+            given = learner.task_logits(here, own.tolist())
+            right[1] += (only(logits if given is None else given, own).argmax(dim=1).cpu() == batch.y).sum()
+    without, with_task = distributed.total(right).tolist()
+    return Count(without, with_task if task_given else None)
 
 
-def my_part(test: Examples) -> Examples:
+def rank_share(test: Examples) -> Examples:
     """This rank's stretch of a test set."""
-    return test.select(distributed.share(len(test)))
+    return test.select(distributed.rank_slice(len(test)))

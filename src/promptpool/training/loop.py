@@ -20,7 +20,7 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.checks import above_zero, above_zero_or_none, below_one, one_of, zero_or_more
-from promptpool.data.stream import Batch, Experience, Stream, held
+from promptpool.data.stream import Batch, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
@@ -78,7 +78,7 @@ class Session:
 
     def __init__(self, learner: Learner, stream: Stream, plan: Plan) -> None:
         distributed.start()
-        check(learner, stream, plan)
+        check_session(learner, stream, plan)
         self.learner, self.stream, self.plan = learner, stream, plan
         self.backbone = learner.backbone.fingerprint()  # as it is before any training
         self.experience = self.epoch = self.batch = self.step = 0
@@ -99,7 +99,7 @@ class Session:
 
     def _batches(self, experience: Experience) -> int:
         """How many batches an epoch over an experience has."""
-        size, full = len(self.learner.lesson(experience)), self.plan.batch_size
+        size, full = len(self.learner.training_examples(experience)), self.plan.batch_size
         return size // full if self.plan.drop_last else -(-size // full)
 
     def __iter__(self) -> Iterator[Step]:
@@ -108,7 +108,7 @@ class Session:
             if self.descend is None:
                 self.begin(experience)
             loss = None
-            self.learner.expect(self.learner.lesson(experience))
+            self.learner.expect(self.learner.training_examples(experience))
             while self.epoch < self.epochs:
                 batches = self.order(experience).split(self.plan.batch_size)[: self._batches(experience)]
                 with closing(self._shown(experience, batches[self.batch :])) as shown:
@@ -138,14 +138,16 @@ class Session:
 
     def begin(self, experience: Experience) -> None:
         if self.stream.boundaries:
-            self.learner.meet(experience.classes)
+            self.learner.add_classes(experience.classes)
             self.learner.before(experience)
         self.descend = self.make_descent()
 
     def learn(self, experience: Experience, index: Tensor, batch: Batch | None = None) -> float | None:
         """One step on this rank's part of the batch, which is read unless it is given."""
         if not self.stream.boundaries:
-            self.learner.meet({*self.learner.seen, *self.learner.lesson(experience).y[index].tolist()})
+            self.learner.add_classes(
+                {*self.learner.seen, *self.learner.training_examples(experience).y[index].tolist()}
+            )
         mine = self._mine(experience, index) if batch is None else batch
         if self.descend is None:
             raise RuntimeError("an experience must begin before it is learned")
@@ -153,7 +155,7 @@ class Session:
         self.learner.train()
         with self.descend.measuring():
             loss = self.learner.step(mine.to(self.learner.device), self.descend)
-        distributed.agree(self.learner)
+        distributed.sync_batch_norm(self.learner)
         if loss is None:
             return None
         if self.batch == 0:
@@ -168,16 +170,22 @@ class Session:
         def read(index: Tensor) -> tuple[Tensor, Batch]:
             return index, self._mine(experience, index)
 
-        yield from map(read, batches) if held(self.learner.lesson(experience).source) else in_advance(read, batches)
+        yield from (
+            map(read, batches)
+            if in_memory(self.learner.training_examples(experience).source)
+            else in_advance(read, batches)
+        )
 
     def _mine(self, experience: Experience, index: Tensor) -> Batch:
-        return self.learner.lesson(experience).batch(index[distributed.share(len(index))], fresh=self.epoch == 0)
+        return self.learner.training_examples(experience).batch(
+            index[distributed.rank_slice(len(index))], fresh=self.epoch == 0
+        )
 
     def _end(self, experience: Experience) -> Record:
         if self.stream.boundaries:
             self.learner.after(experience)
             self.descend = None
-        self.learner.conclude()
+        self.learner.before_evaluation()
         record = self._record(experience)
         self.records.append(record)
         self.experience, self.epoch, self.batch = self.experience + 1, 0, 0
@@ -185,7 +193,7 @@ class Session:
 
     def _record(self, experience: Experience) -> Record:
         learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
-        learner.tested()  # what was noted before is not of a test set
+        learner.after_test_set()  # what was noted before is not of a test set
         counts: list[Count | None] = []
         notes = []
         for test in tests:
@@ -197,7 +205,7 @@ class Session:
                     learner, test, plan.test_batch_size, task_given=plan.task_given, test_classes=plan.test_classes
                 )
             )
-            notes.append(learner.tested())
+            notes.append(learner.after_test_set())
         given = tuple(None if count is None else count.correct_given_task for count in counts)
         return Record(
             experience=experience.index,
@@ -212,20 +220,20 @@ class Session:
                 "loss_classes": None if self.loss_count == 0 else learner.loss_classes,
                 **({} if learner.forgets else {"forgets": False}),
                 **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
-                **learner.facts(notes),
+                **learner.diagnostics(notes),
             },
         )
 
     def order(self, experience: Experience) -> Tensor:
         """The examples of the present epoch in their order; without boundaries the stream's own."""
         if not self.stream.boundaries:
-            return torch.arange(len(self.learner.lesson(experience)))
+            return torch.arange(len(self.learner.training_examples(experience)))
         seed = np.random.SeedSequence([self.plan.seed, experience.index, self.epoch]).generate_state(1)
         generator = torch.Generator().manual_seed(int(seed[0]))
-        return torch.randperm(len(self.learner.lesson(experience)), generator=generator)
+        return torch.randperm(len(self.learner.training_examples(experience)), generator=generator)
 
 
-def check(learner: Learner, stream: Stream, plan: Plan) -> None:
+def check_session(learner: Learner, stream: Stream, plan: Plan) -> None:
     """Refuse what cannot be meant, before anything runs."""
     objection = learner.objection(stream)
     if objection:
@@ -233,7 +241,7 @@ def check(learner: Learner, stream: Stream, plan: Plan) -> None:
     if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
         raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
     for experience in stream.experiences:
-        size = len(learner.lesson(experience))
+        size = len(learner.training_examples(experience))
         if plan.drop_last and size < plan.batch_size:
             raise ValueError(
                 f"batch_size = {plan.batch_size}: experience {experience.index} has {size} examples, of which "

@@ -13,7 +13,7 @@ from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 
 
-class Snapshot:
+class Teacher:
     """Frozen copies of a learner's parts, by name; none until they are taken.
 
     A frozen backbone is shared instead of copied. Name it in `remembers`: it goes into checkpoints and comes back.
@@ -57,7 +57,7 @@ class Snapshot:
         return self._parts[name] is self._learner.get_submodule(name)
 
 
-def taught(learner: Learner, teacher: Snapshot, *batches: Batch) -> tuple[Tensor, Tensor]:
+def taught(learner: Learner, teacher: Teacher, *batches: Batch) -> tuple[Tensor, Tensor]:
     """f(x)[0] of these batches by a learner and by its teacher, who see one view: [B, D] each."""
     if not learner.train_backbone:
         features = torch.cat([learner.features(batch) for batch in batches])
