@@ -45,6 +45,7 @@ class PromptPool(nn.Module):
     """
 
     counts: Tensor
+    chosen_at_test: Tensor
     frequency: Tensor
     task: Tensor
 
@@ -73,6 +74,7 @@ class PromptPool(nn.Module):
         if key == "learned":
             self.learned_keys = nn.Parameter(torch.empty(pool_size, dim).uniform_(*start, generator=generator))
         self.register_buffer("counts", torch.zeros(pool_size, dtype=torch.long))  # selections in training so far
+        self.register_buffer("chosen_at_test", torch.zeros_like(self.counts), persistent=False)  # on this rank
         self.register_buffer("frequency", torch.zeros(pool_size))  # h, frozen within a task
         if slots:
             self.register_buffer("task", torch.tensor(-1))  # t, once a first one has begun
@@ -83,11 +85,14 @@ class PromptPool(nn.Module):
         return self.prompts.mean(dim=1) if self.learned_keys is None else self.learned_keys
 
     def forward(self, query: Tensor) -> Chosen:
-        """Choose for each query [B, D]; training counts what was chosen."""
+        """Choose for each query [B, D], and count what was chosen."""
         gamma = self.distances(query)
         indices = self.choose(gamma.detach())  # the choice passes no gradient
+        count = torch.bincount(indices.flatten(), minlength=len(self.counts))
         if self.training:
-            self.counts += distributed.total(torch.bincount(indices.flatten(), minlength=len(self.counts)))
+            self.counts += distributed.total(count)
+        else:
+            self.chosen_at_test += count
         # Unlike indexing, an embedding adds up its gradient in one order, whatever the number of threads.
         prompts = F.embedding(indices, self.prompts.flatten(1)).unflatten(2, self.prompts.shape[1:])  # [B, N, L_p, D]
         return Chosen(prompts.flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)

@@ -14,10 +14,21 @@ import slow
 from promptpool.data.stream import Batch, Examples, Experience, concatenate, examples
 from promptpool.data.views import View
 from promptpool.learners.bic import BiC
+from promptpool.learners.state import restore, state
 from promptpool.memory import join
 from promptpool.optim import Descent
 from promptpool.training.loop import Plan, Session
-from toys import RANDOM_VIEW, SHORT, VIEW, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import (
+    RANDOM_VIEW,
+    SHORT,
+    VIEW,
+    refusal,
+    toy_backbone,
+    toy_domains,
+    toy_examples,
+    toy_schedule,
+    toy_stream,
+)
 
 SMALL: dict[str, Any] = {"capacity": 24, "held_out": 0.25}
 
@@ -324,7 +335,7 @@ def test_places_in_the_memory_do_not_change_what_a_task_gives_up() -> None:
         learner = BiC(toy_backbone(), VIEW, **values)
         assert (learner.memory.capacity, learner.held.capacity) == (6, 6)
         assert Counter(learner.split(experience(0, (0, 1), 12))[1].y.tolist()) == {0: held, 1: held}
-        assert learner.objection(toy_stream()) is None
+        learner.check(toy_stream())
     with pytest.raises(ValueError, match=r"^capacity = 12: must have places for .*; held_places = 12"):
         BiC(toy_backbone(), VIEW, capacity=12, held_places=12)
 
@@ -392,12 +403,12 @@ def test_keywords_change_what_they_should() -> None:
 
 def test_boundaries_and_a_held_out_image_per_class_are_needed() -> None:
     learner = BiC(toy_backbone(), VIEW, **SMALL)
-    assert "boundaries" in str(learner.objection(toy_schedule()))
-    assert learner.objection(toy_stream()) is None
-    assert learner.objection(toy_domains()) is None
+    assert "boundaries" in str(refusal(learner, toy_schedule()))
+    learner.check(toy_stream())
+    learner.check(toy_domains())
     small = BiC(toy_backbone(), VIEW, capacity=24, held_out=0.2)
     for few in (small, BiC(toy_backbone(), VIEW, capacity=24, held_places=20)):
-        assert "each must have one per class, 6: set held_places" in str(few.objection(toy_stream()))
+        assert "each must have one per class, 6: set held_places" in str(refusal(few, toy_stream()))
     with pytest.raises(ValueError, match=r"^capacity = 24"):
         Session(small, toy_stream(), Plan())
 
@@ -424,7 +435,7 @@ def test_bad_values_raise(name: str, value: Any) -> None:
 def test_a_state_brings_back_memories_teacher_and_corrections() -> None:
     learner, third = in_third_task()
     again = BiC(toy_backbone(dim=16), VIEW, **SMALL)
-    again.restore(learner.state())
+    restore(again, state(learner))
     assert torch.equal(again.scale, learner.scale)
     assert (again.old, again.memory_share) == (learner.old, learner.memory_share)
     batch = join(learner.training_examples(third).batch(slice(0, 4)), learner.memory.rows)

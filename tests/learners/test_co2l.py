@@ -15,7 +15,7 @@ from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.co2l import Co2L, _stages
 from promptpool.training.loop import Plan, Session
-from toys import RANDOM_VIEW, names, toy_backbone, toy_examples, toy_schedule, toy_stream
+from toys import RANDOM_VIEW, names, refusal, toy_backbone, toy_examples, toy_schedule, toy_stream
 
 SMALL: dict[str, Any] = {"capacity": 12, "projection_dim": 8, "head_epochs": 2, "head_batch_size": 8}
 
@@ -304,13 +304,13 @@ def test_a_fixed_view_is_refused_with_what_to_set() -> None:
 
 
 def test_streams_without_boundaries_and_small_memories_are_refused() -> None:
-    reason = co2l().objection(toy_schedule())
+    reason = refusal(co2l(), toy_schedule())
     assert reason is not None
     assert "boundaries" in reason
-    small = co2l(capacity=5).objection(toy_stream())
+    small = refusal(co2l(capacity=5), toy_stream())
     assert small is not None
     assert small.startswith("capacity = 5: must be at least one image per class, 6")
-    assert co2l(capacity=6).objection(toy_stream()) is None
+    co2l(capacity=6).check(toy_stream())
 
 
 def test_the_start_of_the_projection_is_drawn_from_the_seed() -> None:

@@ -12,10 +12,11 @@ from promptpool.data.stream import Examples, Experience
 from promptpool.learners.base import Learner
 from promptpool.learners.ewc import EWC
 from promptpool.learners.fisher import trained
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn
 from promptpool.training.loop import Session
 from slow_fisher import Flat, Tiny, now, shaken, slow_fisher
-from toys import PLANS, SHORT, VIEW, toy_backbone, toy_examples, toy_schedule, toy_stream
+from toys import PLANS, SHORT, VIEW, refusal, toy_backbone, toy_examples, toy_schedule, toy_stream
 
 EXAMPLES = toy_examples(6, 1)
 
@@ -95,8 +96,8 @@ def test_without_strength_it_is_fine_tuning() -> None:
     learner, plain = EWC(toy_backbone(), VIEW, strength=0.0), Learner(toy_backbone(), VIEW)
     for each in (learner, plain):
         list(learn(each, toy_stream(), SHORT))
-    for name, value in plain.state()["weights"].items():
-        torch.testing.assert_close(learner.state()["weights"][name], value, rtol=1e-6, atol=1e-7)
+    for name, value in state(plain)["weights"].items():
+        torch.testing.assert_close(state(learner)["weights"][name], value, rtol=1e-6, atol=1e-7)
 
 
 def test_the_stronger_the_less_it_moves_away_from_what_mattered() -> None:
@@ -168,6 +169,6 @@ def test_impossible_values_raise(values: dict[str, Any]) -> None:
 
 
 def test_a_stream_without_boundaries_is_refused() -> None:
-    assert "boundaries" in str(EWC(toy_backbone(), VIEW).objection(toy_schedule()))
-    assert EWC(toy_backbone(), VIEW).objection(toy_stream()) is None
-    assert "single class" in str(EWC(toy_backbone(), VIEW, loss_classes="current").objection(toy_stream(tasks=6)))
+    assert "boundaries" in str(refusal(EWC(toy_backbone(), VIEW), toy_schedule()))
+    EWC(toy_backbone(), VIEW).check(toy_stream())
+    assert "single class" in str(refusal(EWC(toy_backbone(), VIEW, loss_classes="current"), toy_stream(tasks=6)))

@@ -12,6 +12,7 @@ from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.learners.fisher import trained
+from promptpool.learners.state import state
 from promptpool.optim import Descent
 from promptpool.training.checkpoint import learn
 from promptpool.training.loop import Plan, Session
@@ -154,8 +155,8 @@ def test_without_strength_it_is_fine_tuning() -> None:
     learner, plain = OnlineEWC(toy_backbone(), VIEW, strength=0.0), Learner(toy_backbone(), VIEW)
     for each in (learner, plain):
         list(learn(each, toy_stream(), SHORT))
-    for name, value in plain.state()["weights"].items():
-        torch.testing.assert_close(learner.state()["weights"][name], value, rtol=1e-6, atol=1e-7)
+    for name, value in state(plain)["weights"].items():
+        torch.testing.assert_close(state(learner)["weights"][name], value, rtol=1e-6, atol=1e-7)
 
 
 def test_frozen_weights_that_are_measured_are_not_held() -> None:

@@ -15,7 +15,7 @@ from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
 from slowly import Model, assert_loss_and_gradients, cross_entropy, mean, toy_batch
-from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_schedule, toy_stream
+from toys import RANDOM_VIEW, VIEW, refusal, toy_backbone, toy_schedule, toy_stream
 
 SMALL: dict[str, Any] = {"capacity": 9, "epochs": 5, "batch_size": 4, "highest_rate": 0.02, "weight_decay": 0.01}
 PLAN = Plan(epochs=1, batch_size=10)
@@ -284,11 +284,11 @@ def test_every_keyword_changes_the_model(keyword: str, value: Any) -> None:
 
 
 def test_a_memory_below_one_image_per_class_is_refused() -> None:
-    objection = gdumb(capacity=5).objection(toy_stream())
+    objection = refusal(gdumb(capacity=5), toy_stream())
     assert objection == "capacity = 5: must be at least one image per class, 6"
-    assert gdumb(capacity=6).objection(toy_stream()) is None
-    assert gdumb(capacity=6).objection(toy_schedule()) is None
-    assert gdumb(capacity=6).objection(toy_stream(tasks=6)) is None
+    gdumb(capacity=6).check(toy_stream())
+    gdumb(capacity=6).check(toy_schedule())
+    gdumb(capacity=6).check(toy_stream(tasks=6))
 
 
 @pytest.mark.parametrize(

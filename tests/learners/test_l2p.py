@@ -14,7 +14,7 @@ from promptpool.learners.profiles import PROFILES, profile
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
-from toys import SHORT, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import SHORT, refusal, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
 
 CASES = [(name, "cifar100") for name in PROFILES] + [
     ("paper", "5-datasets"),
@@ -237,11 +237,13 @@ def test_the_backbone_is_shared_and_never_in_training_mode() -> None:
 def test_a_given_store_of_features_is_used_also_while_it_is_empty() -> None:
     backbone = small_backbone()
     store = FrozenFeatures(backbone, View(8))
-    learners = [L2P(backbone, View(8), frozen=store) for _ in range(2)]
+    learners = [L2P(backbone, View(8)) for _ in range(2)]
+    for learner in learners:
+        learner.frozen = store
     assert all(learner.frozen is store for learner in learners)
     for wrong in (FrozenFeatures(backbone, View(8, "symmetric")), FrozenFeatures(small_backbone(), View(8))):
         with pytest.raises(ValueError, match="frozen features"):
-            L2P(backbone, View(8), frozen=wrong)
+            learners[0].frozen = wrong
 
 
 @pytest.mark.parametrize("policy", ["balanced", "reservoir"])
@@ -395,11 +397,11 @@ def test_a_fixed_view_queries_each_example_once() -> None:
 
 def test_diversify_needs_boundaries() -> None:
     learner = L2P(small_backbone(), View(8), diversify=True, loss_classes="seen")
-    objection = learner.objection(toy_schedule())
+    objection = refusal(learner, toy_schedule())
     assert objection is not None
     assert objection.startswith("diversify = True")
-    assert learner.objection(toy_stream()) is None
-    assert learner.objection(toy_domains()) is None
+    learner.check(toy_stream())
+    learner.check(toy_domains())
     with pytest.raises(ValueError, match=r"^diversify = True"):
         Session(learner, toy_schedule(), Plan(epochs=1))
 

@@ -17,7 +17,16 @@ from promptpool.data.views import View
 from promptpool.learners.lwf import LwF
 from promptpool.losses import distillation
 from promptpool.training.loop import Plan, Session
-from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import (
+    RANDOM_VIEW,
+    VIEW,
+    refusal,
+    toy_backbone,
+    toy_domains,
+    toy_examples,
+    toy_schedule,
+    toy_stream,
+)
 
 
 def toy_batch(labels: list[int], seed: int = 1) -> Batch:
@@ -168,9 +177,9 @@ def test_a_teacher_with_batch_statistics_keeps_them() -> None:
 
 def test_boundaries_are_needed() -> None:
     learner = LwF(toy_backbone(), VIEW)
-    assert "boundaries" in str(learner.objection(toy_schedule()))
-    assert learner.objection(toy_stream()) is None
-    assert learner.objection(toy_domains()) is None
+    assert "boundaries" in str(refusal(learner, toy_schedule()))
+    learner.check(toy_stream())
+    learner.check(toy_domains())
 
 
 @pytest.mark.parametrize(

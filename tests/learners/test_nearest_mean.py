@@ -10,6 +10,7 @@ from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch, Examples, examples
 from promptpool.data.views import View
 from promptpool.learners.nearest_mean import DISTANCES, NearestMean
+from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
@@ -142,7 +143,7 @@ def test_a_state_restores_sums_and_counts() -> None:
     train, batch = toy_examples(6, 1), toy_examples(5, 2).batch(slice(None))
     first = learned("cosine", [0, 1, 2, 3], train)
     second = learner_of()
-    second.restore(first.state())
+    restore(second, state(first))
     assert second.seen == (0, 1, 2, 3)
     assert torch.equal(first.logits(batch), second.logits(batch))
 

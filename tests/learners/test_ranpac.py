@@ -11,7 +11,9 @@ from torch import Tensor
 
 from promptpool.data.stream import Batch, Examples, Experience
 from promptpool.data.views import View
+from promptpool.learners.base import trained_parameter_count
 from promptpool.learners.ranpac import RIDGES, RanPAC, held_out_errors
+from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
@@ -241,21 +243,21 @@ def test_the_seed_draws_the_projections_and_a_state_does_not_hold_them() -> None
     first = learned([0, 1, 2, 3], train)
     assert first.directions.shape == (16, 30)
     assert not torch.equal(first.directions, learner_of(seed=1).directions)
-    state = first.state()
-    assert state["weights"].keys() == {"head.weight", "head.bias"}
+    saved = state(first)
+    assert saved["weights"].keys() == {"head.weight", "head.bias"}
     second = learner_of()
-    second.restore(state)
+    restore(second, saved)
     assert second.seen == (0, 1, 2, 3)
     assert torch.equal(first.logits(batch), second.logits(batch))
     with pytest.raises(ValueError, match="gram"):
-        learner_of().restore({**state, "kept": {**state["kept"], "gram": torch.zeros(2, 2)}})
+        restore(learner_of(), {**saved, "kept": {**saved["kept"], "gram": torch.zeros(2, 2)}})
 
 
 def test_nothing_is_trained() -> None:
     learner = learner_of()
     learner.add_classes(range(3))
     assert not any(parameter.requires_grad for parameter in learner.parameters())
-    assert learner.trained_parameters(10) == 0
+    assert trained_parameter_count(learner, 10) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,23 @@ from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.masks import best, pack
+from promptpool.learners.state import state
 from promptpool.learners.supsup import SupSup
 from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
-from toys import CLASSES, SHORT, VIEW, names, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import (
+    CLASSES,
+    SHORT,
+    VIEW,
+    names,
+    refusal,
+    toy_backbone,
+    toy_domains,
+    toy_examples,
+    toy_schedule,
+    toy_stream,
+)
 
 
 class Tiny(FeatureExtractor):
@@ -316,7 +328,7 @@ def test_what_is_kept_of_a_task_is_a_bit_per_weight() -> None:
             assert torch.equal(learner.masks[-1], expected), "the last scores decide"
     assert [mask.nbytes for mask in learner.masks] == [-(-sum(sizes) // 8)] * 3
     assert learner.tasks == [experience.classes for experience in stream.experiences]
-    assert not any(name.startswith("fixed") for name in learner.state()["weights"]), "a seed makes them again"
+    assert not any(name.startswith("fixed") for name in state(learner)["weights"]), "a seed makes them again"
 
 
 def test_nothing_is_forgotten_when_the_task_is_given() -> None:
@@ -416,15 +428,15 @@ def test_values_that_cannot_be_meant() -> None:
 
 def test_streams_it_is_not_defined_on() -> None:
     learner = SupSup(toy_backbone(), VIEW, outputs=2)
-    assert "boundaries" in str(learner.objection(toy_schedule()))
-    assert learner.objection(toy_domains()) == "outputs = 2: must be at least the classes of a task, 6"
-    assert learner.objection(toy_stream()) is None
+    assert "boundaries" in str(refusal(learner, toy_schedule()))
+    assert refusal(learner, toy_domains()) == "outputs = 2: must be at least the classes of a task, 6"
+    learner.check(toy_stream())
 
 
 def test_a_task_of_one_class_is_told_from_the_idle_neurons() -> None:
     stream = toy_stream(tasks=6)
     learner = SupSup(toy_backbone(), VIEW)
-    assert learner.objection(stream) is None
+    learner.check(stream)
     records = list(learn(learner, stream, SHORT))
     assert records[-1].loss is not None
     assert records[-1].loss < math.log(10)

@@ -99,9 +99,10 @@ def test_a_schedule_tells_a_learner_nothing_of_its_windows() -> None:
 
 def test_a_learner_that_trains_its_backbone_has_no_frozen_features() -> None:
     backbone = toy_backbone()
-    assert not hasattr(Learner(backbone, VIEW), "frozen")
+    learner = Learner(backbone, VIEW)
+    assert not hasattr(learner, "frozen")
     with pytest.raises(ValueError, match="no frozen features"):
-        Learner(backbone, VIEW, frozen=FrozenFeatures(backbone, VIEW))
+        learner.frozen = FrozenFeatures(backbone, VIEW)
 
 
 def test_batch_statistics_of_a_frozen_network_stay() -> None:

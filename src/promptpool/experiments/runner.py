@@ -22,6 +22,7 @@ from promptpool.experiments.build import Built, Stock, build
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import differences, written
 from promptpool.files import locked, write_whole
+from promptpool.learners.base import trained_parameter_count
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint, with_checkpoints
 from promptpool.training.folder import (
     CHECKPOINT,
@@ -128,7 +129,7 @@ def environment(built: Built) -> dict[str, Any]:
         "images": [len(experience.train) for experience in stream.experiences],
         "skipped": [list(file) for file in built.notes.skipped],
         "notes": built.notes.texts,
-        "trained_parameters": learner.trained_parameters(len(stream.class_names)),
+        "trained_parameters": trained_parameter_count(learner, len(stream.class_names)),
     }
 
 

@@ -26,6 +26,7 @@ Where classes come again, m counts those of the experience and Eq. 4 acts on wha
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,12 +35,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, below_one, inside_zero_one
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
-from promptpool.learners.replay import not_current, replayed
+from promptpool.learners.base import Learner, check_boundaries
+from promptpool.learners.keywords import Shared
+from promptpool.learners.replay import not_current, plain_logits, replayed
 from promptpool.learners.teacher import Teacher, taught
 from promptpool.losses import columns, distillation
 from promptpool.memory import AT_ONCE, Memory, join, pick, turns
@@ -49,12 +50,20 @@ from promptpool.optim import Descent
 class BiC(Learner):
     """Replay and distillation, then a scale and a shift for the scores of the newest classes.
 
-    `capacity` counts all images kept, those held out included. The `bias_` values are of stage 2.
+    Keywords, beside those of `Learner`:
+        `capacity`: how many images are kept, those held out included.
+        `held_out`: the share of a class's images, and of the memory's places, that is held out for stage 2.
+        `held_places`: how many of the memory's places are for held-out images; None for the share `held_out`.
+        `temperature`: T of the distillation, Eq. 1.
+        `bias_epochs`: the steps of stage 2; 0 for no correction.
+        `bias_rate`: the learning rate of stage 2.
+        `bias_momentum`: the momentum of stage 2.
     """
 
     remembers = ("memory", "held", "teacher", "old", "memory_share")
+    defaults: ClassVar[Shared] = {**Learner.defaults, "loss_classes": "seen"}
     at_the_end = "scores are corrected"
-    needs_boundaries = "it corrects the newest task's scores"
+    memory: Memory
     scale: Tensor  # [C]
     shift: Tensor  # [C]
 
@@ -70,22 +79,10 @@ class BiC(Learner):
         bias_epochs: int = 200,
         bias_rate: float = 0.1,
         bias_momentum: float = 0.9,
-        loss_classes: str = "seen",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
-        not_current(loss_classes)
+        super().__init__(backbone, view, **shared)
+        not_current(self.loss_classes)
         inside_zero_one(held_out=held_out)
         places = round(held_out * capacity) if held_places is None else held_places
         if not 0 < places < capacity:
@@ -112,10 +109,10 @@ class BiC(Learner):
         replay = replayed(batch, self.memory)
         own, theirs = taught(self, self.teacher, batch, replay)
         logits, answers = self.corrected(self.head(own)), self.corrected(self.teacher["head"](theirs))
-        kept = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature)  # Eq. 1
+        old = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature)  # Eq. 1
         right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # L_c
         weight = len(self.old) / (len(self.old) + len(self.current))
-        each: Tensor = weight * kept + (1 - weight) * right
+        each: Tensor = weight * old + (1 - weight) * right
         new, again = each[: len(batch.y)].mean(), each[len(batch.y) :].mean()
         return (1 - self.memory_share) * new + self.memory_share * again
 
@@ -132,8 +129,8 @@ class BiC(Learner):
         classes = logits.shape[1]
         return logits * self.scale[:classes] + self.shift[:classes]
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
         added = len(self.head.bias) - len(self.scale)
         self.scale = torch.cat([self.scale, self.scale.new_ones(added)])
         self.shift = torch.cat([self.shift, self.shift.new_zeros(added)])
@@ -168,7 +165,7 @@ class BiC(Learner):
 
     def correct(self, rows: Batch) -> None:
         """Stage 2: scale and shift the scores of the current classes."""
-        logits = self.logits_of(rows, AT_ONCE)
+        logits = plain_logits(self, rows, AT_ONCE)
         y, newest = rows.y.to(self.device), torch.zeros_like(self.scale, dtype=torch.bool)
         newest[list(self.current)] = True
         alpha, beta = nn.Parameter(self.scale.new_ones(())), nn.Parameter(self.scale.new_zeros(()))
@@ -180,14 +177,16 @@ class BiC(Learner):
         self.scale = torch.where(newest, alpha.detach() * self.scale, self.scale)
         self.shift = torch.where(newest, alpha.detach() * self.shift + beta.detach(), self.shift)
 
-    def objection(self, stream: Stream) -> str | None:
-        classes, held, again = len(stream.class_names), self.held.capacity, self.memory.capacity
-        if min(held, again) < classes:
-            return (
-                f"capacity = {self.capacity}: gives {held} places to images held out and {again} to others, and each "
-                f"must have one per class, {classes}: set held_places = {classes} and capacity to {2 * classes} or more"
+    def check(self, stream: Stream) -> None:
+        class_count, held, others = len(stream.class_names), self.held.capacity, self.memory.capacity
+        if min(held, others) < class_count:
+            raise ValueError(
+                f"capacity = {self.capacity}: gives {held} places to images held out and {others} to others, and each "
+                f"must have one per class, {class_count}: set held_places = {class_count} and capacity to "
+                f"{2 * class_count} or more"
             )
-        return super().objection(stream)
+        check_boundaries(self, stream, "it corrects the newest task's scores")
+        super().check(stream)
 
 
 def _balanced(rows: Batch) -> Batch:

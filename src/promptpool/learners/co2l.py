@@ -34,10 +34,10 @@ from promptpool.backbones.features import plain_features
 from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
+from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
-from promptpool.learners.replay import rehearsed, too_small
+from promptpool.learners.replay import check_capacity, rehearsed
 from promptpool.learners.teacher import Teacher
 from promptpool.losses import asymmetric_contrast, relation_distillation
 from promptpool.memory import AT_ONCE, Memory, join, pick
@@ -49,12 +49,22 @@ DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning
 class Co2L(Learner):
     """A representation learned by contrast and kept by distillation, below a head that is fitted after each task.
 
-    `temperature` is t, `relation_temperature` kappa, `past_temperature` kappa*, `distillation` lambda.
+    Keywords; `seed` is that of `Learner`:
+        `capacity`: how many images the memory holds.
+        `temperature`: t, of the contrast.
+        `relation_temperature`: kappa, of the present model's relations.
+        `past_temperature`: kappa*, of the past model's relations.
+        `distillation`: lambda, the weight of L_IRD.
+        `projection_dim`: the size of z.
+        `head_epochs`: how long a head is fitted.
+        `head_batch_size`: the features in a batch of that fit, at most.
+        `head_learning_rate`: the learning rate at which that fit begins.
+        `train_backbone`: must be True; it is a keyword so that False is refused with the reason.
     """
 
     remembers = ("memory", "past")
     at_the_end = "a head is fitted"
-    needs_boundaries = "its past model is that of the end of the task before"
+    memory: Memory
 
     def __init__(
         self,
@@ -134,7 +144,7 @@ class Co2L(Learner):
 
     def fit_head(self, rows: Batch) -> None:
         """A new head for these features, [n, D], with every class drawn equally often."""
-        self.head = Head(self.head.dim, classes=len(self.head.bias), generator=self.generator).to(self.device)
+        self.head = Head(self.head.dim, class_count=len(self.head.bias), generator=self.generator).to(self.device)
         weights = 1 / torch.bincount(rows.y)[rows.y]
         for stage, epochs in enumerate(_stages(self.head_epochs)):
             rate = self.head_learning_rate * 0.2**stage
@@ -150,8 +160,10 @@ class Co2L(Learner):
                     generator=self.generator,
                 )
 
-    def objection(self, stream: Stream) -> str | None:
-        return too_small(self.capacity, stream) or super().objection(stream)
+    def check(self, stream: Stream) -> None:
+        check_capacity(self.capacity, stream)
+        check_boundaries(self, stream, "its past model is that of the end of the task before")
+        super().check(stream)
 
     def _featured(self, rows: Batch) -> Batch:
         """Rows with their features in the plain view in place of images; copies, for the memory's own rows change."""

@@ -25,28 +25,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
 from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.replay import rehearsed, replay_classes
+from promptpool.learners.keywords import Shared
+from promptpool.learners.replay import plain_logits, rehearsed, replay_classes
 from promptpool.losses import barlow_twins
 from promptpool.memory import AT_ONCE, Memory, pick
 from promptpool.optim import Descent
 
 
 class DualNet(Learner):
-    """A slow net that learns without labels, and a fast net that adapts its maps; needs a ResNet-18."""
+    """A slow net that learns without labels, and a fast net that adapts its maps; needs a ResNet-18.
+
+    Keywords, beside those of `Learner`:
+        `capacity`: how many examples the memory holds.
+        `policy`: which examples the memory keeps: "reservoir", "balanced" over classes, or "greedy".
+        `distil`: the weight of the divergence from soft labels.
+        `temperature`: what scores are divided by for soft labels.
+        `fast_steps`: the supervised steps for each batch.
+        `slow_steps`: K, the steps without labels before a look-ahead.
+        `slow_rounds`: how many look-aheads there are for each batch.
+        `slow_rate`: the learning rate of the steps without labels.
+        `lookahead`: the share of the way that a look-ahead goes.
+        `redundancy`: the weight of the off-diagonal terms in the Barlow Twins loss.
+        `projector`: the hidden width of the projector P.
+        `slow_crop`: the least and the largest share of the area that the slow net's random crops take.
+        `slow_flip`: True flips the slow net's views at random.
+    """
 
     remembers = ("memory", "soft_ids", "soft")
+    memory: Memory
     backbone: ResNet18
 
     def __init__(
@@ -67,23 +85,11 @@ class DualNet(Learner):
         projector: int = 256,
         slow_crop: tuple[float, float] = (0.4, 1.0),
         slow_flip: bool = True,
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
         if not isinstance(backbone, ResNet18):
             raise ValueError(f"backbone = {type(backbone).__name__}: has no maps for DualNet to adapt, use resnet18")
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         at_least(1, fast_steps=fast_steps, slow_steps=slow_steps, projector=projector)
         zero_or_more(distil=distil, redundancy=redundancy, slow_rounds=slow_rounds)
         above_zero(temperature=temperature, slow_rate=slow_rate)
@@ -106,13 +112,13 @@ class DualNet(Learner):
                 nn.Linear(projector, backbone.dim, bias=False),
             ),
             self.generator,
-        ).requires_grad_(train_backbone)
+        ).requires_grad_(self.train_backbone)
         self.memory = Memory(capacity, generator=self.generator, policy=policy)
         self.soft_ids = torch.empty(0, dtype=torch.long)  # sorted: the rows of the memory that have a soft label
         self.soft = torch.empty(0, 0)  # one row each, one column per class
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
         self.soft = F.pad(self.soft, (0, max(len(self.head.bias) - self.soft.shape[1], 0)))
 
     def features(self, *batches: Batch) -> Tensor:
@@ -176,7 +182,7 @@ class DualNet(Learner):
         del experience
         rows = self.memory.rows
         fresh = pick(rows, ~torch.isin(rows.ids, self.soft_ids))
-        logits = self.visible(self.logits_of(fresh, AT_ONCE), replay_classes(self.loss_classes))
+        logits = self.visible(plain_logits(self, fresh, AT_ONCE), replay_classes(self.loss_classes))
         labels = (logits / self.temperature).softmax(dim=1).cpu()
         stays = torch.isin(self.soft_ids, rows.ids)
         ids, soft = torch.cat([self.soft_ids[stays], fresh.ids]), torch.cat([self.soft[stays], labels])

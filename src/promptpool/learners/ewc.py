@@ -14,29 +14,33 @@ default the loss sees all classes, as in the L2P paper's comparison; the paper's
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
-from promptpool.data.stream import Batch, Experience
+from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.anchor import Anchor
-from promptpool.learners.base import Learner
+from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
+from promptpool.learners.keywords import Shared
 
 
 class EWC(Learner):
     """Fine-tuning that is held back where older tasks need a parameter as it is.
 
-    `fisher_examples` caps how many examples of a task are used for its Fisher information (0: all of them),
-    `micro_batch` how many gradients are held at once, each as large as the model.
+    Keywords, beside those of `Learner`:
+        `strength`: the weight of the penalty.
+        `fisher`: the labels of the Fisher information, "empirical" (the examples' own) or "sampled" from the model.
+        `fisher_examples`: at most this many examples of a task are used for its Fisher information; 0 for all.
+        `micro_batch`: how many gradients are held at once, each as large as the model.
     """
 
     remembers = ("anchor",)
     at_the_end = "the Fisher information is taken"
-    needs_boundaries = "it takes the Fisher information when a task ends; use ewc-online"
 
     def __init__(
         self,
@@ -47,21 +51,9 @@ class EWC(Learner):
         fisher: str = "empirical",
         fisher_examples: int = 0,
         micro_batch: int = 2,
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         check_fisher(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
         self.strength, self.fisher = strength, fisher
         self.fisher_examples, self.micro_batch = fisher_examples, micro_batch
@@ -84,3 +76,7 @@ class EWC(Learner):
             draws=None if draws is None else draws[mine],
         )
         self.anchor.add(trained(self), information)
+
+    def check(self, stream: Stream) -> None:
+        check_boundaries(self, stream, "it takes the Fisher information when a task ends; use ewc-online")
+        super().check(stream)

@@ -20,11 +20,12 @@ The refresh without boundaries is ours, since they always have tasks. F is taken
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import at_least
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
@@ -32,6 +33,7 @@ from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
 from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
 from promptpool.learners.head import with_rows
+from promptpool.learners.keywords import Shared
 from promptpool.memory import pick
 from promptpool.optim import Descent
 
@@ -39,8 +41,13 @@ from promptpool.optim import Descent
 class OnlineEWC(Learner):
     """Fine-tuning that is held back where a running average of the Fisher information is high.
 
-    `fisher_examples` caps how many examples of a batch are used for the Fisher information (0: all of them),
-    `micro_batch` how many gradients are held at once, each as large as the model.
+    Keywords, beside those of `Learner`:
+        `strength`: the weight of the penalty.
+        `rate`: how much of the running average each step replaces.
+        `refresh`: on a stream without boundaries, how many steps lie between two refreshes of the penalty.
+        `fisher`: the labels of the Fisher information, "empirical" (the examples' own) or "sampled" from the model.
+        `fisher_examples`: at most this many examples of a batch are used for the Fisher information; 0 for all.
+        `micro_batch`: how many gradients are held at once, each as large as the model.
     """
 
     remembers = ("anchor", "running", "steps", "bounded")
@@ -56,21 +63,9 @@ class OnlineEWC(Learner):
         fisher: str = "empirical",
         fisher_examples: int = 0,
         micro_batch: int = 2,
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         check_fisher(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
         if not 0 < rate <= 1:
             raise ValueError(f"rate = {rate}: must be above 0 and at most 1")
@@ -80,7 +75,7 @@ class OnlineEWC(Learner):
         self.anchor = Anchor()
         self.running: dict[str, Tensor] = {}  # F
         self.steps = 0
-        self.bounded = False  # whether the stream tells where experiences begin and end
+        self.bounded = False  # True once the stream has said that an experience begins
 
     def loss(self, batch: Batch) -> Tensor:
         return super().loss(batch) + self.strength * self.anchor(trained(self))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, zero_or_more
 from promptpool.data.cutmix import cutmix
 from promptpool.data.stream import Batch, Stream
@@ -34,22 +33,33 @@ from promptpool.data.views import View
 from promptpool.learners.base import Learner
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
-from promptpool.learners.replay import not_current, too_small
+from promptpool.learners.keywords import Shared
+from promptpool.learners.replay import check_capacity, not_current
 from promptpool.memory import Memory
 from promptpool.optim import Descent
 
 
 class GDumb(Learner):
-    """A greedy, balanced memory of `capacity` examples, and a fresh model fitted on it before each record.
+    """A greedy, balanced memory, and a fresh model fitted on it before each evaluation.
 
-    `epochs` to `clip` are of that fit, whatever the plan of the stream says; `cutmix` is the share of its batches
-    that are mixed.
+    Keywords, beside those of `Learner`; all but the first are of that fit, whatever the plan says:
+        `capacity`: how many examples the memory holds.
+        `epochs`: how often the fit goes through the memory.
+        `batch_size`: the examples of a batch, at most.
+        `highest_rate`: the learning rate at which each cosine begins.
+        `lowest_rate`: the learning rate towards which each cosine falls.
+        `momentum`: the momentum of SGD.
+        `weight_decay`: the weight decay of SGD.
+        `clip`: the largest norm of a gradient; None not to clip.
+        `cutmix`: the share of batches whose images are mixed.
     """
 
     remembers = ("memory", "shown")
+    defaults: ClassVar[Shared] = {**Learner.defaults, "loss_classes": "seen"}
     at_the_end = "a fresh model is fitted"
     single_pass = True
     forgets = False
+    memory: Memory
 
     def __init__(
         self,
@@ -65,22 +75,10 @@ class GDumb(Learner):
         weight_decay: float = 1e-6,
         clip: float | None = 10.0,
         cutmix: float = 0.5,
-        loss_classes: str = "seen",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
-        not_current(loss_classes)
+        super().__init__(backbone, view, **shared)
+        not_current(self.loss_classes)
         at_least(1, epochs=epochs, batch_size=batch_size)
         above_zero(highest_rate=highest_rate)
         zero_or_more(weight_decay=weight_decay)
@@ -93,7 +91,7 @@ class GDumb(Learner):
         self.capacity, self.epochs, self.batch_size = capacity, epochs, batch_size
         self.highest_rate, self.lowest_rate = highest_rate, lowest_rate
         self.momentum, self.weight_decay, self.clip, self.cutmix = momentum, weight_decay, clip, cutmix
-        self.given = (backbone,)  # as it was given; in a tuple it is no part of this module
+        self.given = (backbone,)  # as it was given; in a tuple, so that it is no submodule
         self.memory = Memory(capacity, generator=self.generator, policy="greedy")
         self.shown = 0  # examples so far
 
@@ -112,18 +110,18 @@ class GDumb(Learner):
         return share * F.cross_entropy(logits, batch.y) + (1 - share) * F.cross_entropy(logits, other)
 
     def before_evaluation(self) -> None:
-        """Fit a fresh model; its random numbers are of the seed and of how much was shown, and of nothing else."""
-        kept, seeds = self.generator, np.random.SeedSequence([self.seed, self.shown])
+        """Fit a fresh model, with random numbers that depend on the seed and on how many examples were shown, alone."""
+        present, seeds = self.generator, np.random.SeedSequence([self.seed, self.shown])
         self.generator = torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
         try:
             self._fit_afresh()
         finally:
-            self.generator = kept
+            self.generator = present
 
     def _fit_afresh(self) -> None:
         if self.train_backbone:
             self.backbone.load_state_dict(self.given[0].state_dict())
-        head = Head(self.head.dim, start=self.head_start, classes=len(self.head.bias), generator=self.generator)
+        head = Head(self.head.dim, start=self.head_start, class_count=len(self.head.bias), generator=self.generator)
         self.head.load_state_dict(head.state_dict())
         descend = Descent(
             [parameter for parameter in self.parameters() if parameter.requires_grad],
@@ -153,9 +151,10 @@ class GDumb(Learner):
         fall = (1 + math.cos(math.pi * (epoch - length) / length)) / 2
         return self.lowest_rate + (self.highest_rate - self.lowest_rate) * fall
 
-    def objection(self, stream: Stream) -> str | None:
-        return too_small(self.capacity, stream) or super().objection(stream)
+    def check(self, stream: Stream) -> None:
+        check_capacity(self.capacity, stream)
+        super().check(stream)
 
-    def diagnostics(self, tested: Sequence[Any]) -> dict[str, Any]:
-        del tested
+    def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
+        del notes
         return {"loss_classes": self.loss_classes}

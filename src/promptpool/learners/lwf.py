@@ -16,15 +16,17 @@ teacher answers each view as it comes, where the paper records its answers once.
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, zero_or_more
-from promptpool.data.stream import Batch, Experience
+from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
+from promptpool.learners.base import Learner, check_boundaries
+from promptpool.learners.keywords import Shared
 from promptpool.learners.teacher import Teacher, taught
 from promptpool.losses import columns, distillation
 
@@ -32,11 +34,13 @@ from promptpool.losses import columns, distillation
 class LwF(Learner):
     """Distillation from the model before the task, on the new images alone.
 
-    `distill` is the paper's lambda_o and `temperature` its T. `loss_classes` are the classes of L_new.
+    Keywords, beside those of `Learner`, of which `loss_classes` are the classes of L_new:
+        `distill`: lambda_o, the weight of L_old.
+        `temperature`: T, by which the scores in L_old are divided.
     """
 
     remembers = ("teacher", "old")
-    needs_boundaries = "its teacher is the model before a task"
+    defaults: ClassVar[Shared] = {**Learner.defaults, "loss_classes": "current"}
 
     def __init__(
         self,
@@ -45,21 +49,9 @@ class LwF(Learner):
         *,
         distill: float = 1.0,
         temperature: float = 2.0,
-        loss_classes: str = "current",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         zero_or_more(distill=distill)
         above_zero(temperature=temperature)
         self.distill, self.temperature = distill, temperature
@@ -71,10 +63,14 @@ class LwF(Learner):
             return super().loss(batch)
         own, theirs = taught(self, self.teacher, batch)
         logits, answers = self.head(own), self.teacher["head"](theirs)
-        kept = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature).mean()
-        return F.cross_entropy(self.visible(logits), batch.y) + self.distill * kept
+        old = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature).mean()
+        return F.cross_entropy(self.visible(logits), batch.y) + self.distill * old
 
     def after(self, experience: Experience) -> None:
         del experience
         self.teacher.take()
         self.old = self.seen
+
+    def check(self, stream: Stream) -> None:
+        check_boundaries(self, stream, "its teacher is the model before a task")
+        super().check(stream)

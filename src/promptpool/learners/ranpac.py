@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -53,8 +52,12 @@ class Solution(Head):
 class RanPAC(Learner):
     """A ridge classifier of randomly projected frozen features; reads each example once.
 
-    `projections` is M; with 0 the features are used as they are. It costs 8 M^2 bytes of memory, and as much in each
-    checkpoint: 32 MB at 2000, 800 MB at 10000. `ridge` is a fixed one, or None to choose it.
+    It takes 8 M^2 bytes of memory, and as much in each checkpoint: 32 MB at M = 2000, 800 MB at 10000.
+
+    Keywords; `seed` is that of `Learner`:
+        `projections`: M, the number of random directions; 0 for the features as they are.
+        `ridge`: a fixed ridge, or None to choose it.
+        `recent`: the ridge is chosen on at most this many examples, the latest.
     """
 
     directions: Tensor  # R
@@ -72,9 +75,8 @@ class RanPAC(Learner):
         ridge: float | None = None,
         recent: int = 5000,
         seed: int = 0,
-        frozen: FrozenFeatures | None = None,
     ) -> None:
-        super().__init__(backbone, view, train_backbone=False, seed=seed, frozen=frozen)
+        super().__init__(backbone, view, train_backbone=False, seed=seed)
         if projections < 0:
             raise ValueError(f"projections = {projections}: must be 0 (features as they are) or more")
         if ridge is not None and not 0 < ridge < math.inf:
@@ -93,8 +95,8 @@ class RanPAC(Learner):
         self.recent_labels = torch.zeros(0, dtype=torch.long)
         self.chosen_ridge = 1.0 if ridge is None else ridge
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
         self.sums = with_rows(self.sums, len(self.head.bias))
 
     def before(self, experience: Experience) -> None:
@@ -143,12 +145,11 @@ class RanPAC(Learner):
     def device(self) -> torch.device:
         return self.here.device
 
-    def diagnostics(self, tested: Sequence[Any]) -> dict[str, Any]:
-        del tested
+    def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
+        del notes
         return {"ridge": self.chosen_ridge}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
+    def check_state(self) -> None:
         if self.gram.shape != 2 * (self.head.dim,) or self.sums.shape != self.head.weight.shape:
             raise ValueError("the state is of another learner: gram and sums do not match the head")
 

@@ -33,11 +33,10 @@ from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import at_least, inside_zero_one, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
+from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.masks import Fixed, best, fixed_values, pack, signed_constant, straight_through, unpack
 from promptpool.losses import entropy
 
@@ -48,12 +47,17 @@ Network = dict[str, Tensor]  # what one subnetwork computes with, by name; "outp
 
 
 class SupSup(Learner):
-    """A mask per task over weights that are never trained; the task is inferred from the entropy."""
+    """A mask per task over weights that are never trained; the task is inferred from the entropy.
+
+    Keywords; `seed` is that of `Learner`:
+        `density`: the share of a layer's weights that a mask keeps.
+        `outputs`: how many output neurons there are; a task has at most as many classes.
+        `weights`: where W comes from, "random" or "pretrained".
+        `inference`: how the task of a test image is inferred: "each", "one-shot" or "binary".
+    """
 
     remembers = ("tasks", "masks", "moments")
     at_the_end = "statistics are taken"
-    needs_boundaries = "it finds a mask for each task"
-    masked = False  # output neurons beyond a task's classes learn to stay low, so that one class will do
 
     def __init__(
         self,
@@ -65,15 +69,14 @@ class SupSup(Learner):
         weights: str = "random",
         inference: str = "each",
         seed: int = 0,
-        frozen: FrozenFeatures | None = None,
     ) -> None:
-        super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
+        super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed)
         inside_zero_one(density=density)
         at_least(2, outputs=outputs)
         one_of(WEIGHTS, weights=weights)
         one_of(INFERENCES, inference=inference)
         self.density, self.outputs, self.weights, self.inference = density, outputs, weights, inference
-        self.head.requires_grad_(False)  # only counts classes here
+        self.head.requires_grad_(False)  # here it only says how many classes there are
         modules = dict(backbone.named_modules())
         self.layers = [f"{name}.weight" for name, m in modules.items() if isinstance(m, nn.Linear | nn.Conv2d)]
         self.normed = [name for name, module in modules.items() if isinstance(module, nn.BatchNorm2d)]
@@ -245,7 +248,9 @@ class SupSup(Learner):
             scores[rows.nonzero(), classes] = outputs[:, : len(classes)]
         return scores
 
-    def objection(self, stream: Stream) -> str | None:
+    def check(self, stream: Stream) -> None:
+        """A task of a single class is fine: output neurons beyond a task's classes learn to stay low."""
+        check_boundaries(self, stream, "it finds a mask for each task")
         most = max(len(experience.classes) for experience in stream.experiences)
-        few = f"outputs = {self.outputs}: must be at least the classes of a task, {most}"
-        return super().objection(stream) or (few if most > self.outputs else None)
+        if most > self.outputs:
+            raise ValueError(f"outputs = {self.outputs}: must be at least the classes of a task, {most}")

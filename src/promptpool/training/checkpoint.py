@@ -25,6 +25,7 @@ from promptpool.data.stream import Stream
 from promptpool.errors import BadFileError
 from promptpool.files import write_whole
 from promptpool.learners.base import Learner
+from promptpool.learners.state import restore, state
 from promptpool.training.loop import Plan, Session, Step
 from promptpool.training.record import Record
 
@@ -69,15 +70,15 @@ def save_checkpoint(path: Path, session: Session) -> None:
     """Write all that is needed to go on from here."""
     if distributed.rank() > 0:
         return
-    state = {
-        "place": [session.experience, session.epoch, session.batch, session.step],
+    content = {
+        "place": [session.experience_index, session.epoch_index, session.batch_index, session.step_count],
         "losses": [session.loss_sum, session.loss_count],
         "records": [record.to_json() for record in session.records],
-        "learner": session.learner.state(),
+        "learner": state(session.learner),
         "descend": None if session.descend is None else session.descend.state_dict(),
     }
     tensors: dict[str, Tensor] = {}
-    header = {"format": FORMAT, "belongs": belongs(session), "state": _pack(state, tensors)}
+    header = {"format": FORMAT, "belongs": belongs(session), "state": _pack(content, tensors)}
     write_whole(path, save(tensors, metadata={"promptpool": json.dumps(header)}))
 
 
@@ -99,17 +100,18 @@ def load_checkpoint(path: Path, session: Session) -> None:
         hint = "; the data have changed since, a new run needs a folder of its own" if differing == ["stream"] else ""
         raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}{hint}")
     try:
-        state = _unpack(header["state"], tensors)
-        session.experience, session.epoch, session.batch, session.step = _place(state["place"], session)
-        loss_sum, loss_count = state["losses"]
+        content = _unpack(header["state"], tensors)
+        place = _place(content["place"], session)
+        session.experience_index, session.epoch_index, session.batch_index, session.step_count = place
+        loss_sum, loss_count = content["losses"]
         session.loss_sum, session.loss_count = float(loss_sum), int(loss_count)
-        session.records = [Record.from_json(line) for line in state["records"]]
-        if len(session.records) != session.experience:
-            raise ValueError(f"{len(session.records)} records for {session.experience} experiences")
-        session.learner.restore(state["learner"])
-        if state["descend"] is not None:
+        session.records = [Record.from_json(line) for line in content["records"]]
+        if len(session.records) != session.experience_index:
+            raise ValueError(f"{len(session.records)} records for {session.experience_index} experiences")
+        restore(session.learner, content["learner"])
+        if content["descend"] is not None:
             session.descend = session.make_descent()
-            session.descend.load_state_dict(state["descend"])
+            session.descend.load_state_dict(content["descend"])
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise BadFileError(f"{path}: damaged ({reason})") from error
@@ -130,7 +132,7 @@ def belongs(session: Session) -> dict[str, Any]:
 def _defaults(session: Session) -> dict[str, Any]:
     """The default of every value of learner, view and plan that has one."""
     found: dict[str, Any] = {}
-    for target in (type(session.learner).__init__, type(session.learner.view), type(session.plan)):
+    for target in (type(session.learner), type(session.learner.view), type(session.plan)):
         parameters = inspect.signature(target).parameters.items()
         found |= {name: value.default for name, value in parameters if value.default is not inspect.Parameter.empty}
     return found
