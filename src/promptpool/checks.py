@@ -31,7 +31,6 @@ def below_one(**values: float) -> None:
 
 
 def inside_zero_one(**values: float) -> None:
-    """A part of a whole, neither none nor all of it."""
     for name, value in values.items():
         if not 0 < value < 1:
             raise ValueError(f"{name} = {value}: must be above 0 and below 1")

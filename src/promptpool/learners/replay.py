@@ -14,14 +14,14 @@ from promptpool.memory import Memory, pick
 
 
 def rehearsed(batch: Batch, memory: Memory | None) -> Iterator[Batch]:
-    """The new examples; then as many replayed ones, drawn when they are asked for, unless there are none yet."""
+    """The new examples; then as many replayed ones, drawn only when the caller gets to them, if there are any."""
     yield batch
     if memory:
         yield replayed(batch, memory)
 
 
 def replayed(batch: Batch, memory: Memory) -> Batch:
-    """As many rows of a memory as the batch has, beside it."""
+    """As many rows of a memory as the batch has, on its device."""
     return memory.sample(len(batch.y)).to(batch.y.device)
 
 
@@ -46,7 +46,7 @@ def joint_cross_entropy(learner: Learner, logits: Tensor, parts: Sequence[Batch]
 
 
 def not_current(loss_classes: str) -> None:
-    """Refuse the classes of the present task where new and replayed images share one loss."""
+    """Raise a ValueError for loss_classes = "current" in a method with one loss for new and replayed images."""
     if loss_classes == "current":
         raise ValueError("loss_classes = 'current': must be 'seen' or 'all', replayed images are of other classes")
 

@@ -1,7 +1,7 @@
-"""Checkpoints: all of a session in one file, written whole or not at all.
+"""Checkpoints: the complete state of a session in one file, written atomically.
 
-The file is a safetensors file. Tensors lie in it as they are, everything else as JSON in its header, so reading one
-runs no code, whoever wrote it. It also says which stream, plan, learner and backbone it belongs to, and is
+The file is in the safetensors format, with everything that is not a tensor as JSON in its header, so that reading one
+runs no code, whoever wrote it. It also says which stream, plan, learner, view and backbone it belongs to, and is
 refused for any other.
 """
 
@@ -42,9 +42,9 @@ def learn(
 ) -> Iterator[Record]:
     """Go through the stream and yield a record after each experience.
 
-    With `checkpoint`, the file is written after each experience and at least every `seconds`; when it is already
-    there the session goes on from it, and the records of experiences already over come first. The caller so
-    gets the same records as if nothing had stopped it.
+    With `checkpoint`, that file is written after each experience and at least every `seconds`. If it is there already,
+    the session resumes from it, and the records of finished experiences are yielded first: the caller gets the same
+    records as from a session that was never stopped.
     """
     session = Session(learner, stream, plan or Plan())
     path = None if checkpoint is None else Path(checkpoint)
@@ -67,7 +67,7 @@ def with_checkpoints(session: Session, checkpoint: Path | None, *, seconds: floa
 
 
 def save_checkpoint(path: Path, session: Session) -> None:
-    """Write all that is needed to go on from here."""
+    """Write all that is needed to resume from here."""
     if distributed.rank() > 0:
         return
     content = {
@@ -83,7 +83,7 @@ def save_checkpoint(path: Path, session: Session) -> None:
 
 
 def load_checkpoint(path: Path, session: Session) -> None:
-    """Put a session where the file says; raises `BadFileError` and leaves it unusable where that fails."""
+    """Resume a session from a file; raises `BadFileError`, after which the session is unusable."""
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("promptpool", "{}"))
@@ -118,7 +118,7 @@ def load_checkpoint(path: Path, session: Session) -> None:
 
 
 def belongs(session: Session) -> dict[str, Any]:
-    """What a checkpoint is of; one of another run is refused."""
+    """What a checkpoint belongs to; it is refused by a session where any of this differs."""
     learner = session.learner
     return {
         "learner": [type(learner).__name__, learner.settings()],
@@ -130,7 +130,7 @@ def belongs(session: Session) -> dict[str, Any]:
 
 
 def _defaults(session: Session) -> dict[str, Any]:
-    """The default of every value of learner, view and plan that has one."""
+    """The defaults of learner, view and plan, by keyword."""
     found: dict[str, Any] = {}
     for target in (type(session.learner), type(session.learner.view), type(session.plan)):
         parameters = inspect.signature(target).parameters.items()
@@ -139,7 +139,7 @@ def _defaults(session: Session) -> dict[str, Any]:
 
 
 def _differs(theirs: Any, ours: Any, usual: dict[str, Any]) -> bool:
-    """Whether two values differ; a keyword that came after a checkpoint was written had its default then."""
+    """True if two values differ; a keyword that is newer than the checkpoint counts as its default there."""
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         return any(_differs(there, here, usual) for there, here in zip(theirs, ours, strict=True))
     if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -161,7 +161,7 @@ def _place(place: Any, session: Session) -> list[int]:
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A nested value as JSON, with its tensors put aside."""
+    """A nested value as JSON; its tensors are moved to `tensors`."""
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Every test image once, in the plain view, among the classes seen so far or all that there will be."""
+"""Accuracy: every test image once, in the plain view, predicted among the classes seen so far or all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEST_CLASSES = ("seen", "all")
 
 
 class Count(NamedTuple):
-    """How many examples of a test set are predicted right, without the task and where asked for with the task given."""
+    """How many examples of a test set are predicted right: without the task, and with it if that was asked for."""
 
     correct: int
     correct_given_task: int | None = None
@@ -37,12 +37,12 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
 def count_correct(
     learner: Learner, test: Examples, batch_size: int, *, task_given: bool = False, test_classes: str = "seen"
 ) -> Count:
-    """Count over all ranks; `test_classes` are the classes predicted among, those seen or every row of the head."""
+    """Count over all ranks; predictions are among the classes "seen" or "all" rows of the head."""
     learner.eval()
     seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
-    right, mine = torch.zeros(2, dtype=torch.long), rank_share(test)
-    learner.expect(mine)
-    for batch in mine.batches(batch_size):
+    right, part = torch.zeros(2, dtype=torch.long), rank_share(test)
+    learner.expect(part)
+    for batch in part.batches(batch_size):
         here = batch.to(learner.device)
         logits = learner.logits(here)
         among = only(logits, seen) if test_classes == "seen" else logits
@@ -55,5 +55,5 @@ def count_correct(
 
 
 def rank_share(test: Examples) -> Examples:
-    """This rank's stretch of a test set."""
+    """This rank's part of a test set."""
     return test.select(distributed.rank_slice(len(test)))
