@@ -6,22 +6,21 @@ Stage 1, on the new images X^m and the memory X^n, with n old and m new classes:
     L_c = CE(o(x), y) over the n + m classes                                   the classification loss
     loss = lambda L_d + (1 - lambda) L_c,  lambda = n / (n + m)                mean over X^n and X^m
 
-Stage 2, with all else frozen, on as many held-out images of each class, old or new, none of them trained on:
+Stage 2, with all else frozen, on held-out images, equally many of each class, old or new, that were not trained on:
 
     o_k := alpha o_k + beta for the m new classes, o_k as it is for others     Eq. 4
     alpha, beta = those with the least CE(o(x), y)                             Eq. 5
 
-The corrected model is the one that is tested, that teaches (p) and that learns on: each experience's alpha and
-beta stay applied to its classes. The share `held_out` of a class's images and of the memory's places is for held-out
-images (9:1 in the paper); `held_places` says the places, where a tenth of a small memory is less than one per class.
+The corrected model is tested, teaches (p) and learns on: each experience's alpha and beta stay applied to its classes.
+The paper holds out one image in ten, and one of the memory's places in ten (`held_out`). A tenth of a small memory is
+less than one place per class; then `held_places` says how many there are.
 
-Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
+Deviations: exemplars are drawn at random, not by herding. A step replays as many images as are new, and weighs the two
 means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Each batch of new
-images takes as many steps, with other replayed images, as make an epoch as long as one over the union (a whole number,
-so nearly). Eq. 5 is descended on all rows at once and at one rate. The released code lowers the rate and adds 0.05
-beta^2, which the paper does not have and this does not either; that code corrects the newest classes alone and leaves
-others to distillation.
-Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
+images takes several steps, with other replayed images, so that an epoch is nearly as long as one over the union. Eq. 5
+is minimised on all rows at once and at a constant rate. The released code lowers the rate and adds 0.05 beta^2, which
+is not in the paper and not here; it corrects the newest classes alone and leaves the others to distillation.
+If classes come again, m counts those of the experience, and Eq. 4 acts on scores that are corrected already.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ class BiC(Learner):
         self.shift = torch.cat([self.shift, self.shift.new_zeros(added)])
 
     def split(self, experience: Experience) -> tuple[Examples, Examples]:
-        """The examples that are trained on, and those held out: as many of each class as have a place."""
+        """The examples that are trained on, and those held out: of each class at most as many as have a place."""
         if experience not in self._splits:
             y, places = experience.train.y, self.held.capacity // len(experience.classes)
             seed = np.random.SeedSequence([self.seed, experience.index]).generate_state(1)

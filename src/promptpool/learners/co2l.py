@@ -7,14 +7,14 @@
     loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 9
 
 S are the rows of the present task, P_i the other rows with the label of row i; rows from the memory are positives and
-negatives but never anchors. The past model is that of the end of the task before. After each task a new linear head
-is fitted to the frozen features of the memory and the task's own images, with classes drawn equally often.
+negatives but never anchors. The past model is the one at the end of the previous task. After each task a new linear
+head is fitted to the features of the memory and of the task's own images, with classes drawn equally often.
 
-Deviations: a batch is joined by as many images of the memory as it has; the paper shuffles task and memory together.
-Views are crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed
-once. The learning rate is constant within a task. Where a class comes again in another domain, all its images are
-positives of each other; the paper takes it for another class there. The head's loss is over the classes seen, in the
-authors' code over all there will be. That code also multiplies L_asym by t / 0.07, so that its lambda is worth
+Deviations: each batch is joined by as many images of the memory; the paper shuffles task and memory together. Views are
+crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed once. The
+learning rate is constant within a task. If a class comes again in another domain, all its images are positives of each
+other; the paper treats it as another class there. The head's loss is over the classes seen; in the authors' code it is
+over all classes of the stream. That code also multiplies L_asym by t / 0.07, so that its lambda is worth
 0.07 / t = 0.14 of the one here.
 """
 
@@ -43,11 +43,11 @@ from promptpool.losses import asymmetric_contrast, relation_distillation
 from promptpool.memory import AT_ONCE, Memory, join, pick
 from promptpool.optim import Descent
 
-DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning rate is a fifth of what it was
+DECAY = (0.6, 0.75, 0.9)  # fractions of the head's epochs at which its learning rate is divided by 5
 
 
 class Co2L(Learner):
-    """A representation learned by contrast and kept by distillation, below a head that is fitted after each task.
+    """A representation that contrast teaches and distillation preserves, with a head fitted after each task.
 
     Keywords; `seed` is that of `Learner`:
         `capacity`: how many images the memory holds.
@@ -143,7 +143,7 @@ class Co2L(Learner):
         self.fit_head(reduce(join, rows))
 
     def fit_head(self, rows: Batch) -> None:
-        """A new head for these features, [n, D], with every class drawn equally often."""
+        """Fit a new head to these features, [n, D], with every class drawn equally often."""
         self.head = Head(self.head.dim, class_count=len(self.head.bias), generator=self.generator).to(self.device)
         weights = 1 / torch.bincount(rows.y)[rows.y]
         for stage, epochs in enumerate(_stages(self.head_epochs)):
@@ -166,7 +166,7 @@ class Co2L(Learner):
         super().check(stream)
 
     def _featured(self, rows: Batch) -> Batch:
-        """Rows with their features in the plain view in place of images; copies, for the memory's own rows change."""
+        """Rows with features in the plain view instead of images; copies, because the memory's own rows change."""
         mode = self.training
         self.eval()
         features = plain_features(self.backbone, self.view, rows.x.to(self.device))
@@ -189,5 +189,5 @@ class Projection(nn.Module):
 
 def _stages(epochs: int) -> list[int]:
     """How many epochs the head is fitted at each learning rate."""
-    ends = [0, *(round(share * epochs) for share in DECAY), epochs]
+    ends = [0, *(round(fraction * epochs) for fraction in DECAY), epochs]
     return [end - begin for begin, end in pairwise(ends)]

@@ -7,9 +7,9 @@
 
 with h = g after f, each term a mean over as many examples as are new. Nothing needs boundaries.
 
-Where the loss sees every class from the start (`loss_classes="all"`, the default and the authors' head of fixed size)
-logits are kept and compared over all of them. Otherwise they are kept for the classes seen at that time and compared
-on these alone.
+If the loss compares every class from the start (`loss_classes="all"`, the default, like the authors' head of fixed
+size), logits are stored and compared over all of them. Otherwise they are stored for the classes seen at that time, and
+compared on these alone.
 
 Deviations: Eq. 6 has the squared norm, a sum over classes; the authors' code, to which the published alphas belong, and
 this one take the mean. Within one draw from the memory no row comes twice before each came once.
@@ -89,4 +89,4 @@ class DER(Learner):
 
     def grow(self, class_count: int) -> None:
         super().grow(class_count)
-        self.memory.widen("logits", len(self.head.bias), -torch.inf)  # classes that were not there
+        self.memory.widen("logits", len(self.head.bias), -torch.inf)  # these classes were not known then

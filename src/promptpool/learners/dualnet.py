@@ -7,10 +7,10 @@
 
 BT is the Barlow Twins loss of two views x', x'' of stream and memory images, through a projector P. Each g_l is a 3x3
 convolution, batch normalisation, relu, and pooling to the size of h_l; g is the head. One memory serves both nets. A
-replayed image's soft label is the softmax(z / temperature) that the model gave it at the end of the task in which
-it came into the memory; until then, and on streams without boundaries, an image has none and the last term
-leaves it out. As in the released code, the supervised loss also reaches the slow net; with `train_backbone=False`
-the slow net stays as it is and learns from neither.
+replayed image's soft label is the softmax(z / temperature) that the model gave it at the end of the task in which it
+came into the memory. Until then, and on streams without boundaries, an image has no soft label and the last term leaves
+it out. As in the released code, the supervised loss also trains the slow net. With `train_backbone=False` the slow net
+is frozen.
 
 Deviations: two views differ by crop and flip alone (the released code also changes colours and blurs). The slow net
 sees the present batch and as many replayed images (there: the batch in the first task, 32 replayed ones after).
@@ -159,7 +159,7 @@ class DualNet(Learner):
         return loss
 
     def look_ahead(self, batch: Batch, weight: float) -> None:
-        """Go `slow_steps` steps without labels, then keep `lookahead` of the way."""
+        """Take `slow_steps` steps without labels, then go back to `lookahead` of the way."""
         slow = nn.ModuleList([self.backbone, self.projection])
         state = [value for value in (*slow.parameters(), *slow.buffers()) if value.is_floating_point()]
         before = [value.detach().clone() for value in state]
@@ -178,7 +178,7 @@ class DualNet(Learner):
 
     @torch.no_grad()
     def after(self, experience: Experience) -> None:
-        """Give soft labels to what came into the memory in this task; those of rows that left it are dropped."""
+        """Give soft labels to images that came into the memory in this task; drop those of images that left it."""
         del experience
         rows = self.memory.rows
         fresh = pick(rows, ~torch.isin(rows.ids, self.soft_ids))
@@ -209,7 +209,7 @@ class Fast(nn.Module):
 
 
 def _started(module: nn.Module, generator: torch.Generator) -> nn.Module:
-    """The module with weights drawn as torch draws them, and no biases."""
+    """The module with weights drawn from torch's default distribution, and biases at zero."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             nn.init.kaiming_uniform_(part.weight, a=5**0.5, generator=generator)

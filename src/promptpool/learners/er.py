@@ -4,12 +4,12 @@
     loss = CE(g(f(x)[0]), y), mean over B and B_M together
     M <- reservoir(M, B)                                          Algorithm 2, after the step
 
-With batch normalisation both halves go through the network as one batch, as there. Nothing needs boundaries.
+Both halves go through the network as one batch, which matters to batch normalisation. Boundaries are not needed.
 
-Deviations: the paper tells the task at test and gives each task a head of its own; here one head is trained over
-every class (`loss_classes="all"`), as in the class-incremental comparisons. The paper makes one pass over each task;
-with several epochs an example is offered to the memory in the first alone. Within one draw from the memory no row
-comes twice before each came once.
+Deviations: the paper gives the task at test and has a head for each task. Here one head is trained over every class
+(`loss_classes="all"`), as in class-incremental comparisons. The paper makes one pass over each task; with several
+epochs an example is offered to the memory in the first one alone. Within one draw from the memory no row comes twice
+before every row came once.
 """
 
 from __future__ import annotations

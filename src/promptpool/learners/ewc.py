@@ -2,14 +2,14 @@
 
     loss = CE(g(f(x)[0]), y) + strength / 2 * sum_t sum_i F_ti (theta_i - theta_ti)^2          Eq. 3
 
-t runs over the tasks behind, theta_t are the parameters at the end of task t and F_t is the diagonal of the Fisher
-information there, over the task's own examples (`fisher.py`). The paper's Eq. 3 has one old task and says that several
-are as many penalties; their sum is kept exactly in two tensors per parameter (`anchor.py`), so memory does not grow
-with tasks. Rows that a head grows later have had no Fisher information and are free.
+t runs over the tasks so far, theta_t are the parameters at the end of task t and F_t is the diagonal of the Fisher
+information there, over the task's own examples (`fisher.py`). The paper's Eq. 3 has one old task, and says that
+several tasks give as many penalties. Their sum is stored exactly in two tensors per parameter (`anchor.py`), so that
+memory does not grow with tasks. Rows that the head gains later have no Fisher information and are free.
 
-Deviations: the paper does not say with which labels the Fisher information is taken; by default it is the examples'
-own (the empirical Fisher), and `fisher="sampled"` draws them from the model. It is taken in the plain view. By
-default the loss sees all classes, as in the L2P paper's comparison; the paper's tasks share their classes.
+Deviations: the paper does not say which labels the Fisher information uses. By default they are the examples' own (the
+empirical Fisher); `fisher="sampled"` draws them from the model. Images are in the plain view. By default the loss
+compares all classes, as in the L2P paper's comparison; the paper's tasks share their classes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from promptpool.learners.keywords import Shared
 
 
 class EWC(Learner):
-    """Fine-tuning that is held back where older tasks need a parameter as it is.
+    """Fine-tuning with a penalty on changes of parameters that older tasks need.
 
     Keywords, beside those of `Learner`:
         `strength`: the weight of the penalty.
@@ -68,12 +68,12 @@ class EWC(Learner):
             chosen = torch.randperm(len(examples), generator=self.generator)[: self.fisher_examples]
             examples = examples.select(chosen.sort().values)
         draws = torch.rand(len(examples), generator=self.generator) if self.fisher == "sampled" else None
-        mine = distributed.rank_slice(len(examples))
+        own = distributed.rank_slice(len(examples))
         information = fisher_diagonal(
             self,
-            examples.select(mine).batches(self.micro_batch),
+            examples.select(own).batches(self.micro_batch),
             micro_batch=self.micro_batch,
-            draws=None if draws is None else draws[mine],
+            draws=None if draws is None else draws[own],
         )
         self.anchor.add(trained(self), information)
 

@@ -1,16 +1,16 @@
-"""GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone when it matters.
+"""GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone, before each test.
 
-    M <- greedy balancing sampler(M, (x, y))              while the stream passes; nothing is learned
-    theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   whenever it is judged, among the classes seen
+    M <- greedy balancing sampler(M, (x, y))              during the stream; nothing is learned
+    theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   before each evaluation, over the classes seen
 
 The fit is the authors': SGD with momentum, a first epoch at a tenth of the highest rate, then SGDR (a cosine from the
 highest rate to the lowest, restarted after 1, 2, 4, ... epochs), gradients clipped, CutMix on half of the batches.
 
-Deviations: "fresh" is the pre-trained backbone as it was given with a new head, where the paper draws random weights,
-so that all methods start from the same ones. Crops and flips are the view's. The model of the last epoch is judged;
-the authors' code reports the best epoch on the test set. That code fills the memory before training with the first
-capacity / classes of each class; this is the paper's sampler, but of equally large classes the first gives way, not one
-by lot. Batches of a fit are of nearly equal size, without a short last one.
+Deviations: a fresh model is the given, pre-trained backbone with a new head, so that all methods start from the same
+weights; the paper draws random ones. Crops and flips are the view's. The model of the last epoch is tested; the
+authors' code reports the best epoch on the test set. That code fills the memory before training with the first
+capacity / classes examples of each class; here it is the paper's sampler, except that of equally large classes the
+first loses a row, not a random one. Batches of a fit are of nearly equal size, without a short last one.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class GDumb(Learner):
             generator=self.generator,
             rate=self.rate,
         )
-        distributed.sync_batch_norm(self)  # once will do: running statistics take no part in the fit
+        distributed.sync_batch_norm(self)  # once is enough: running statistics take no part in the fit
         self.zero_grad()
 
     def rate(self, epoch: int) -> float:

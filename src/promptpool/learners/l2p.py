@@ -6,15 +6,15 @@
     z = mean of the first N * L_p rows of f_r(x_p)
     loss = CE(g(z), y) + pull * sum_i gamma(q, k_si)      mean over the batch, Eq. 5
 
-Only prompts, keys and head learn; keys learn from the second term alone. With `train_backbone` f learns too, but for
-the f of the query. With `capacity` > 0 the loss is taken over the new images and as many replayed ones together; a
-new image competes among the classes of its task, a replayed one among all seen, as in the released code (its
-`replay_no_mask`), since the paper does not say.
+Only prompts, keys and head learn; keys learn from the second term alone. With `train_backbone` f learns too, except in
+the query. With `capacity` > 0 the loss is a mean over the new images and as many replayed ones together. A new image is
+compared with the classes of its task and a replayed one with all seen, as in the released code (its `replay_no_mask`);
+the paper does not say.
 
-With `slots`, as public code has it on 5-datasets, task t = 0, 1, ... trains the prompts tN to (t + 1)N - 1, and the
-second term is over their keys.
+With `slots`, as in public code on 5-datasets, task t = 0, 1, ... trains the prompts tN to (t + 1)N - 1, and the second
+term is over their keys.
 
-Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
+Deviations: none with the default values. Where the released code differs, a keyword has its value (`profiles.py`). Adam
 is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
 """
 

@@ -5,13 +5,13 @@
     p'_i = p_i^(1/T) / sum_j p_j^(1/T), and q' alike                       Eq. 4
     loss = distill * L_old + L_new                                         mean over the batch
 
-p are the probabilities that the model from before the task (the teacher) gives to the view of x that the
-student sees, q the student's. L_old is not multiplied by T^2: the paper does not. It says nothing of how high old
-scores are beside new ones, so with `loss_classes="seen"` the new images push all of them down and nothing resists.
+p are the probabilities of the model from before the task (the teacher), q those of the student, in the same view of x.
+As in the paper, L_old is not multiplied by T^2. It does not fix how high old scores are beside new ones, so with
+`loss_classes="seen"` new images push all old scores down and nothing resists.
 
-Deviations: all old classes share one softmax, where the paper has one per old task: the scores of different tasks
-must be comparable when no task is given at test. There is no warm-up of the new rows of the head alone, and the
-teacher answers each view as it comes, where the paper records its answers once. Weight decay is the plan's.
+Deviations: all old classes share one softmax, because scores of different tasks must be comparable when no task is
+given at test; the paper has one softmax per old task. The new rows of the head are not warmed up alone. The teacher
+answers every view anew; the paper records its answers once. Weight decay is the plan's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from promptpool.losses import columns, distillation
 
 
 class LwF(Learner):
-    """Distillation from the model before the task, on the new images alone.
+    """Distillation from the model as it was before the task, on new images alone.
 
     Keywords, beside those of `Learner`, of which `loss_classes` are the classes of L_new:
         `distill`: lambda_o, the weight of L_old.

@@ -65,7 +65,9 @@ class NearestMean(Learner):
         means = (self.sums / self.counts.clamp(min=1)[:, None]).to(features.dtype).to(features.device)
         if self.distance == "cosine":
             return F.normalize(features, dim=-1) @ F.normalize(means, dim=-1).T
-        return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")  # as exact in any batch
+        return -torch.cdist(
+            features, means, compute_mode="donot_use_mm_for_euclid_dist"
+        )  # the other modes depend on the batch
 
     def check_state(self) -> None:
         if self.sums.shape != (len(self.head.bias), self.backbone.dim) or self.counts.shape != self.head.bias.shape:
