@@ -79,7 +79,7 @@ def main() -> None:
         sizes = SIZES[size]
         backbone = ViT(**sizes).start(torch.Generator().manual_seed(0)).eval()
         learner = L2P(backbone, View(sizes["image_size"]))
-        learner.meet(range(10))
+        learner.add_classes(range(10))
         raw = torch.randint(0, 256, (options.batch, 3, 32, 32), dtype=torch.uint8)
         batch = examples(raw, torch.arange(options.batch) % 10).batch(slice(None))
         descend = Descent([p for p in learner.parameters() if p.requires_grad])

@@ -51,8 +51,8 @@ def toy_batch(count: int, classes: int = 3, seed: int = 1) -> Batch:
 
 def on_its_way(learner: Learner, classes: int = 5) -> Learner:
     """Classes 3 and 4 are behind it, 0, 1 and 2 are current; the head has `classes` rows, none of them zero."""
-    learner.meet([3, 4])
-    learner.meet([0, 1, 2])
+    learner.add_classes([3, 4])
+    learner.add_classes([0, 1, 2])
     learner.grow(classes)
     noise = torch.Generator().manual_seed(5)
     for parameter in (learner.head.weight, learner.head.bias):

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from promptpool.data.stream import Batch, Examples
-from promptpool.memory import CHUNK, Memory, greedy, join, pick, turns
+from promptpool.memory import AT_ONCE, Memory, greedy, join, pick, turns
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -234,7 +234,7 @@ def test_join_and_pick_keep_rows_together() -> None:
 
 
 def test_all_examples_are_offered_once() -> None:
-    count = 2 * CHUNK + 3
+    count = 2 * AT_ONCE + 3
     x, y, ids = rows([number % 3 for number in range(count)])[:3]
     memory = Memory(count, generator=generator())
     memory.add_all(Examples(x, torch.arange(count), y, ids))

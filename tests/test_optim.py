@@ -198,12 +198,12 @@ def test_steps_can_go_on_at_another_learning_rate() -> None:
     descend = Descent(parameters, optimiser="sgd", learning_rate=0.01, momentum=0.9, clip=None)
     value, velocity = parameters[0].tolist(), [0.0] * 3
     for rate in (0.01, 0.03):
-        descend.go_at(rate)
+        descend.set_learning_rate(rate)
         descend(loss_of(parameters))
         velocity = [0.9 * v + 2 * p for v, p in zip(velocity, value, strict=True)]
         value = [p - rate * v for p, v in zip(value, velocity, strict=True)]
     assert parameters[0].tolist() == pytest.approx(value)
-    Descent([]).go_at(0.1)
+    Descent([]).set_learning_rate(0.1)
 
 
 def test_an_unknown_optimiser_raises() -> None:

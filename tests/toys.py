@@ -111,6 +111,15 @@ def toy_learner(name: str, view: View | None = None, **values: Any) -> Learner:
     return METHODS[name](backbone_of(name), view or toy_view(name), **{**VALUES.get(name, {}), **values})
 
 
+def refusal(learner: Learner, stream: Stream) -> str | None:
+    """Why a learner is not defined on a stream; None if it is."""
+    try:
+        learner.check(stream)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def toy_plan(name: str) -> Plan:
     """Enough training for this learner to learn the toy stream."""
     return PLANS.get(name, PLAN)

@@ -30,8 +30,7 @@ def below_one(**values: float) -> None:
             raise ValueError(f"{name} = {value}: must be 0 or more and below 1")
 
 
-def share(**values: float) -> None:
-    """A part of a whole, neither none nor all of it."""
+def inside_zero_one(**values: float) -> None:
     for name, value in values.items():
         if not 0 < value < 1:
             raise ValueError(f"{name} = {value}: must be above 0 and below 1")

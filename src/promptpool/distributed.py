@@ -1,8 +1,8 @@
-"""What several processes must agree on; every function is the identity in a single process.
+"""Several processes as one; in a single process every function here returns what it gets or does nothing.
 
-`torchrun` starts one process per device. The processes hold the same learner, draw the same random numbers
-for the whole joined batch, and each works on its own stretch of it, so that any number of ranks ends with
-the parameters of one process.
+`torchrun` starts one process per device. All processes hold the same learner and draw the same random numbers for the
+joined batch. Each works on its own slice of that batch, so that any number of ranks ends with the parameters of one
+process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def start() -> None:
-    """Join the other processes if `torchrun` started this one; otherwise, or when joined already, do nothing."""
+    """Join the other processes if `torchrun` started this one and it has not joined yet."""
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         return
     if torch.cuda.is_available():
@@ -38,7 +38,7 @@ def stop() -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """While this lasts, every rank works as a single process would: all of them do the same work."""
+    """Within this context, every rank acts as a single process would: all of them do the same work."""
     token = _alone.set(True)
     try:
         yield
@@ -54,13 +54,13 @@ def world() -> int:
     return dist.get_world_size() if dist.is_initialized() and not _alone.get() else 1
 
 
-def share(total: int) -> slice:
-    """This rank's stretch of `total` things; stretches are in rank order and differ by at most one."""
+def rank_slice(total: int) -> slice:
+    """This rank's slice of `total` items; slices are in rank order and their lengths differ by at most one."""
     return slice(rank() * total // world(), (rank() + 1) * total // world())
 
 
 def joined(count: int) -> slice:
-    """Where this rank's `count` rows lie among the rows of all ranks; `stop` of the last is their number."""
+    """Where this rank's `count` rows lie among the rows of all ranks; the last rank's `stop` is their number."""
     counts = gather(torch.tensor([count]))
     before = int(counts[: rank()].sum())
     return slice(before, before + count)
@@ -92,8 +92,8 @@ def gather(rows: Tensor) -> Tensor:
 def gather_with_gradient(rows: Tensor) -> Tensor:
     """`gather`, for a loss that compares the rows of all ranks; the gradient reaches this rank's own rows.
 
-    Every rank then has the loss of the joined rows, which `optim.Descent` weighs as if it were a mean over the rank's
-    own. The gradient is therefore taken joined / own times, and the mean over ranks is that of one process.
+    Every rank then has the loss of the joined rows, and `optim.Descent` weighs it as a mean over the rank's own rows.
+    The gradient is therefore multiplied by joined / own, so that its mean over ranks is that of one process.
     """
     if world() == 1:
         return rows
@@ -105,16 +105,16 @@ def gather_with_gradient(rows: Tensor) -> Tensor:
 def uniform(count: int, columns: int, generator: torch.Generator) -> Tensor:
     """Random numbers in [0, 1) for this rank's `count` rows: [count, columns].
 
-    Every rank draws for all rows and keeps its own, so the numbers do not depend on how rows are spread.
+    Every rank draws for all rows and takes its own, so the numbers do not depend on how rows are split.
     """
     everyone = int(total(torch.tensor(count)))
     return torch.rand(everyone, columns, generator=generator)[joined(count)]
 
 
-def agree(module: nn.Module) -> None:
-    """Make the running statistics of batch normalisations that are in training the mean over ranks.
+def sync_batch_norm(module: nn.Module) -> None:
+    """Replace the running statistics of batch normalisation layers in training mode by their mean over ranks.
 
-    Each rank normalises its own images, so ranks are not one process there; but they hold one model.
+    Each rank normalises by its own images, so here ranks differ from one process; but all hold one model.
     """
     if world() == 1:
         return

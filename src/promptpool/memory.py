@@ -1,10 +1,13 @@
-"""A rehearsal memory: rows of raw inputs, kept by lot.
+"""A rehearsal memory: raw examples, chosen at random.
 
-Every example draws one number when it arrives, and the memory keeps the lowest: over all examples (a reservoir:
-each example seen so far is equally likely to be there), or in turn over the classes (balanced: no class has two
-rows more than another that had as many to give). Both are one sort per batch, without a loop over examples. The
-greedy policy is GDumb's, one example after the other, whose number then says who leaves for it.
-Under several ranks each holds the whole memory, so any number of ranks replays what one process would.
+Every example draws a random number (its lot) when it arrives, and the memory keeps those with the lowest lots:
+
+- "reservoir": over all examples, so that each example seen so far is equally likely to be in the memory;
+- "balanced": in turn over the classes, so that no class has two rows more than another that had as many to give;
+- "greedy": GDumb's sampler, one example after the other, where the lot of a new example says which row it replaces.
+
+The first two take one sort per batch and no loop over examples. Every rank holds the whole memory, so that any number
+of ranks replays the same examples as one process.
 """
 
 from __future__ import annotations
@@ -20,31 +23,31 @@ from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples
 
 POLICIES = ("reservoir", "balanced", "greedy")
-CHUNK = 256  # examples that are read at once
+AT_ONCE = 256  # examples that are read at once
 
 
 class Memory:
-    """At most `capacity` examples, raw, with whatever was added beside them."""
+    """At most `capacity` raw examples, with the extras that were added with them."""
 
     def __init__(self, capacity: int, *, generator: torch.Generator, policy: str = "reservoir") -> None:
         at_least(1, capacity=capacity)
         one_of(POLICIES, policy=policy)
         self.capacity, self.policy, self.generator = capacity, policy, generator
         self.lots = torch.empty(0, dtype=torch.float64)
-        self._rows: Batch | None = None  # room for rows, of which the first len(self) are filled
+        self._rows: Batch | None = None  # storage, of which the first len(self) rows are in use
 
     def __len__(self) -> int:
         return len(self.lots)
 
     @property
     def rows(self) -> Batch:
-        """All that is kept."""
+        """All rows in the memory."""
         if self._rows is None:
             raise ValueError("an empty memory has no rows")
         return pick(self._rows, slice(0, len(self)))
 
     def add(self, batch: Batch) -> None:
-        """Offer a batch, with its `extra`; call it once per example."""
+        """Offer a batch, with its `extra`; offer each example once."""
         offered = Batch(
             distributed.gather(batch.x).cpu(),
             distributed.gather(batch.y).cpu(),
@@ -54,30 +57,30 @@ class Memory:
         if self._rows is None:
             self._rows = pick(offered, slice(0, 0))
         _check_fit(self._rows, offered)
-        lots, held = torch.rand(len(offered.y), generator=self.generator, dtype=torch.float64), len(self)
-        labels = torch.cat([self._rows.y[:held], offered.y])
+        lots, count = torch.rand(len(offered.y), generator=self.generator, dtype=torch.float64), len(self)
+        labels = torch.cat([self._rows.y[:count], offered.y])
         if self.policy == "greedy":
-            kept = greedy(labels, lots, self.capacity)
+            chosen = greedy(labels, lots, self.capacity)
         else:
-            kept = self._lowest(torch.cat([self.lots, lots]), labels)
-        if len(kept) > len(self._rows.y):
-            self._rows = _widened(self._rows, min(max(len(kept), 2 * held), self.capacity))
-        stays = torch.zeros(held, dtype=torch.bool)
-        stays[kept[kept < held]] = True
-        new = kept[kept >= held] - held
-        places = torch.cat([(~stays).nonzero().flatten(), torch.arange(held, len(kept))])
+            chosen = self._lowest(torch.cat([self.lots, lots]), labels)
+        if len(chosen) > len(self._rows.y):
+            self._rows = _widened(self._rows, min(max(len(chosen), 2 * count), self.capacity))
+        stays = torch.zeros(count, dtype=torch.bool)
+        stays[chosen[chosen < count]] = True
+        new = chosen[chosen >= count] - count
+        places = torch.cat([(~stays).nonzero().flatten(), torch.arange(count, len(chosen))])
         for room, rows in zip(_columns(self._rows), _columns(offered), strict=True):
             room[places] = rows[new]
-        self.lots = torch.cat([self.lots, self.lots.new_empty(len(kept) - held)])
+        self.lots = torch.cat([self.lots, self.lots.new_empty(len(chosen) - count)])
         self.lots[places] = lots[new]
 
     def add_all(self, examples: Examples) -> None:
-        """Offer all of these, which every rank has."""
-        for index in torch.arange(len(examples)).split(CHUNK):
-            self.add(examples.batch(index[distributed.share(len(index))]))
+        """Offer examples that every rank holds; each rank reads its part."""
+        for index in torch.arange(len(examples)).split(AT_ONCE):
+            self.add(examples.batch(index[distributed.rank_slice(len(index))]))
 
     def sample(self, count: int) -> Batch:
-        """`count` rows at random; in this draw none comes twice before each came once."""
+        """`count` rows at random; within a draw no row comes twice before every row came once."""
         rows = self.rows
         place = distributed.joined(count)
         wanted = int(distributed.total(torch.tensor(count)))
@@ -86,14 +89,14 @@ class Memory:
         return pick(rows, order[place])
 
     def widen(self, name: str, columns: int, filler: float) -> None:
-        """Give the extra of this name at least so many columns; rows that it has hold `filler` in new ones."""
+        """Give an extra at least this many columns; present rows get `filler` in the new ones."""
         if self._rows is None or (added := columns - self._rows.extra[name].shape[1]) <= 0:
             return
         wider = F.pad(self._rows.extra[name], (0, added), value=filler)
         self._rows = self._rows._replace(extra={**self._rows.extra, name: wider})
 
     def _lowest(self, lots: Tensor, y: Tensor) -> Tensor:
-        """The rows to keep, in order."""
+        """The rows with the lowest lots, by the policy, in order."""
         order = lots.argsort(stable=True)
         if self.policy == "balanced":
             order = order[turns(y[order]).argsort(stable=True)]
@@ -117,15 +120,15 @@ def greedy(y: Tensor, lots: Tensor, capacity: int) -> Tensor:
     """The rows to keep, in order, when the last `len(lots)` of these labels arrive one by one.
 
     The greedy balancing sampler of GDumb (Prabhu et al., 2020): an example is taken if its class is new or has
-    fewer rows than capacity / classes. In a full memory a row of the largest class (of equal ones the first) leaves
-    for it; the newcomer's lot in [0, 1) says which.
+    fewer rows than capacity / classes. In a full memory it replaces a row of the largest class (of equally large ones
+    the first); its lot in [0, 1) says which row.
     """
-    held = len(y) - len(lots)
+    present = len(y) - len(lots)
     members: dict[int, list[int]] = {}
-    for row, label in enumerate(y[:held].tolist()):
+    for row, label in enumerate(y[:present].tolist()):
         members.setdefault(label, []).append(row)
-    count = held
-    for row, (label, lot) in enumerate(zip(y[held:].tolist(), lots.tolist(), strict=True), start=held):
+    count = present
+    for row, (label, lot) in enumerate(zip(y[present:].tolist(), lots.tolist(), strict=True), start=present):
         if label in members and len(members[label]) >= capacity / len(members):
             continue
         if count == capacity:
@@ -169,7 +172,7 @@ def _columns(batch: Batch) -> list[Tensor]:
 
 
 def _widened(rows: Batch, count: int) -> Batch:
-    """The rows with space for `count` in all."""
+    """The rows, with storage for `count` in all."""
 
     def wider(column: Tensor) -> Tensor:
         return torch.cat([column, column.new_empty(count - len(column), *column.shape[1:])])

@@ -1,4 +1,4 @@
-"""The one place where parameters move: zero, backward, average over ranks, clip, step."""
+"""The one place where parameters are updated: zero, backward, average over ranks, clip, step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OPTIMISERS = ("adam", "sgd")
 
 
 class Descent:
-    """Call it with a loss to take one step.
+    """An optimiser; call it with a loss to take one step.
 
-    `weight` is this rank's part of the joined batch times the number of ranks; it makes the mean of the ranks'
-    gradients the gradient of the joined batch's mean loss, also where ranks hold different numbers of examples.
-    `measured` are parameters that do not move but count in the norm that is clipped, as the released L2P code
-    has it; the loss is then taken under `measuring()`.
+    `weight` is this rank's fraction of the joined batch times the number of ranks. With it the mean of the ranks'
+    gradients is the gradient of the joined batch's mean loss, also if ranks hold different numbers of examples.
+    `measured` are parameters that are not updated but count in the norm that is clipped, as in the released L2P code;
+    the loss is then computed under `measuring()`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Descent:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """While this lasts, losses reach the `measured` parameters too."""
+        """Within this context, gradients reach the `measured` parameters too."""
         for parameter in self.measured:
             parameter.requires_grad_(True)
         try:
@@ -75,8 +75,8 @@ class Descent:
             parameter.grad = None
         return loss.detach()
 
-    def go_at(self, learning_rate: float) -> None:
-        """Take the next steps at another learning rate."""
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use this learning rate from the next step on."""
         if self.optimiser is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = learning_rate
@@ -90,10 +90,10 @@ class Descent:
 
 
 def copied(value: Any) -> Any:
-    """A nested value with every tensor in it copied to a place of its own.
+    """A nested value with every tensor in it copied to memory of its own.
 
-    What is restored must not lie in the memory of a file: there a tensor may be anywhere, and matrix products give
-    other last bits to one that is not aligned.
+    A restored tensor must not lie in the memory of a mapped file. It may not be aligned there, and then matrix products
+    differ in their last bits.
     """
     if isinstance(value, Tensor):
         return value.detach().clone(memory_format=torch.contiguous_format)
@@ -105,7 +105,7 @@ def copied(value: Any) -> Any:
 
 
 def average_gradients(parameters: list[nn.Parameter]) -> None:
-    """The mean over ranks of every gradient, in one exchange."""
+    """Replace every gradient by its mean over ranks, in one exchange."""
     if distributed.world() == 1:
         return
     for parameter in parameters:

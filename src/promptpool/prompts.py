@@ -5,13 +5,13 @@
     K_x = the N keys with the least gamma(q(x), k), gamma = 1 - cosine                      Eq. 3
     K_x = the N keys with the least gamma(q(x), k) * h, in training, boundaries known       Eq. 4
 
-h is each prompt's share of the selections made before the present task, frozen until `end_task`. While it is
-all zero (the first task) every product ties and Eq. 3 chooses. Equal scores fall to the lower index. A gamma is known
-only as far as its rounding, which differs by processor and by column of the product; gammas within `ROUNDING` of each
-other are equal, so that equal keys are chosen from the lowest on every machine.
+h is each prompt's share of the selections made before the present task; it changes only in `end_task`. While it is all
+zero (in the first task) every product ties, and Eq. 3 chooses. Of equal scores the lower index wins. Rounding of gamma
+differs between processors and between columns of the product. So gammas within `ROUNDING` of each other count as equal,
+and every machine chooses alike.
 
-Public code has slots in the place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever
-the query, as long as the pool reaches; beyond it, and at test, Eq. 3 chooses.
+Public code has slots in place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever the
+query. When the pool has no such prompts left, and at test, Eq. 3 chooses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from promptpool import distributed
 from promptpool.checks import at_least, one_of
 
 KEYS = ("learned", "mean")
-ROUNDING = 1e-6  # of gamma in single precision, with room to spare
+ROUNDING = 1e-6  # well above the rounding of gamma in single precision
 
 
 class Chosen(NamedTuple):
@@ -45,6 +45,7 @@ class PromptPool(nn.Module):
     """
 
     counts: Tensor
+    chosen_at_test: Tensor
     frequency: Tensor
     task: Tensor
 
@@ -73,6 +74,7 @@ class PromptPool(nn.Module):
         if key == "learned":
             self.learned_keys = nn.Parameter(torch.empty(pool_size, dim).uniform_(*start, generator=generator))
         self.register_buffer("counts", torch.zeros(pool_size, dtype=torch.long))  # selections in training so far
+        self.register_buffer("chosen_at_test", torch.zeros_like(self.counts), persistent=False)  # on this rank
         self.register_buffer("frequency", torch.zeros(pool_size))  # h, frozen within a task
         if slots:
             self.register_buffer("task", torch.tensor(-1))  # t, once a first one has begun
@@ -83,11 +85,14 @@ class PromptPool(nn.Module):
         return self.prompts.mean(dim=1) if self.learned_keys is None else self.learned_keys
 
     def forward(self, query: Tensor) -> Chosen:
-        """Choose for each query [B, D]; training counts what was chosen."""
+        """Choose for each query [B, D], and count what was chosen."""
         gamma = self.distances(query)
         indices = self.choose(gamma.detach())  # the choice passes no gradient
+        count = torch.bincount(indices.flatten(), minlength=len(self.counts))
         if self.training:
-            self.counts += distributed.total(torch.bincount(indices.flatten(), minlength=len(self.counts)))
+            self.counts += distributed.total(count)
+        else:
+            self.chosen_at_test += count
         # Unlike indexing, an embedding adds up its gradient in one order, whatever the number of threads.
         prompts = F.embedding(indices, self.prompts.flatten(1)).unflatten(2, self.prompts.shape[1:])  # [B, N, L_p, D]
         return Chosen(prompts.flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)

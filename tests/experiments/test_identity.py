@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.cli import app
 from promptpool.data.views import View
 from promptpool.experiments.catalogue import pairs
@@ -37,9 +36,8 @@ class Later(NearestMean):
         distance: str = "cosine",
         brand_new: int = 7,
         seed: int = 0,
-        frozen: FrozenFeatures | None = None,
     ) -> None:
-        super().__init__(backbone, view, distance=distance, seed=seed, frozen=frozen)
+        super().__init__(backbone, view, distance=distance, seed=seed)
         self.brand_new = brand_new
 
 

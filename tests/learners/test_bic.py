@@ -14,10 +14,21 @@ import slow
 from promptpool.data.stream import Batch, Examples, Experience, concatenate, examples
 from promptpool.data.views import View
 from promptpool.learners.bic import BiC
+from promptpool.learners.state import restore, state
 from promptpool.memory import join
 from promptpool.optim import Descent
 from promptpool.training.loop import Plan, Session
-from toys import RANDOM_VIEW, SHORT, VIEW, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import (
+    RANDOM_VIEW,
+    SHORT,
+    VIEW,
+    refusal,
+    toy_backbone,
+    toy_domains,
+    toy_examples,
+    toy_schedule,
+    toy_stream,
+)
 
 SMALL: dict[str, Any] = {"capacity": 24, "held_out": 0.25}
 
@@ -40,12 +51,12 @@ def in_third_task(view: View = VIEW, **values: Any) -> tuple[BiC, Experience]:
     """A learner on its way through its third task, unlike its teacher, whose second task was corrected."""
     learner = BiC(toy_backbone(dim=16), view, **{**SMALL, **values})
     for index, classes in enumerate([(1, 4), (0, 2)]):
-        learner.meet(classes)
+        learner.add_classes(classes)
         learner.before(experience(index, classes))
         shaken(learner, index)
         learner.after(experience(index, classes))
     third = experience(2, (3, 5))
-    learner.meet(third.classes)
+    learner.add_classes(third.classes)
     learner.before(third)
     shaken(learner, 2)
     return learner.train(), third
@@ -93,11 +104,11 @@ def drawn(learner: BiC, batch: Batch) -> tuple[Batch, Tensor]:
 def test_stage_1_is_the_papers_loss(view: View, train_backbone: bool, temperature: float) -> None:
     learner, third = in_third_task(view, train_backbone=train_backbone, temperature=temperature)
     assert (learner.scale != 1).sum() == 2
-    batch = learner.lesson(third).batch(slice(0, 18, 3))
+    batch = learner.training_examples(third).batch(slice(0, 18, 3))
     replay, x = drawn(learner, batch)
     losses, gradients = stage_1(learner, x, torch.cat([batch.y, replay.y]))
-    images = [len(learner.lesson(third))] * 6 + [len(learner.memory)] * 6
-    weights = [count / 6 / (len(learner.lesson(third)) + len(learner.memory)) for count in images]
+    images = [len(learner.training_examples(third))] * 6 + [len(learner.memory)] * 6
+    weights = [count / 6 / (len(learner.training_examples(third)) + len(learner.memory)) for count in images]
     trained = [p for p in learner.parameters() if p.requires_grad]
     scores = learner.head(learner.backbone.features(x)) * learner.scale + learner.shift
     by_score = torch.tensor([[w * g for g in row] for w, row in zip(weights, gradients, strict=True)])
@@ -110,9 +121,9 @@ def test_stage_1_is_the_papers_loss(view: View, train_backbone: bool, temperatur
 
 def test_stage_1_is_the_mean_over_new_images_and_memory() -> None:
     learner, third = in_third_task()
-    lesson = learner.lesson(third)
-    assert (len(lesson), len(learner.memory)) == (18, 18)  # so each row is replayed once
-    batch, kept = lesson.batch(slice(None)), learner.memory.rows
+    trained = learner.training_examples(third)
+    assert (len(trained), len(learner.memory)) == (18, 18)  # so each row is replayed once
+    batch, kept = trained.batch(slice(None)), learner.memory.rows
     losses, _ = stage_1(learner, VIEW.plain(torch.cat([batch.x, kept.x])), torch.cat([batch.y, kept.y]))
     assert learner.loss(batch).item() == pytest.approx(math.fsum(losses) / 36, rel=1e-5)
 
@@ -120,7 +131,7 @@ def test_stage_1_is_the_mean_over_new_images_and_memory() -> None:
 def test_an_epoch_has_the_steps_of_one_over_new_images_and_memory() -> None:
     """Each new image then weighs 1 / B in an epoch, however large the memory is."""
     learner, third = in_third_task()
-    batch, taken = learner.lesson(third).batch(slice(0, 6)), list[float]()
+    batch, taken = learner.training_examples(third).batch(slice(0, 6)), list[float]()
 
     def descend(loss: Tensor) -> Tensor:
         taken.append(loss.item())
@@ -138,9 +149,9 @@ def test_an_epoch_has_the_steps_of_one_over_new_images_and_memory() -> None:
 
 def test_the_first_task_is_cross_entropy_and_is_not_corrected() -> None:
     learner, first = BiC(toy_backbone(), VIEW, head_start="truncated-normal", **SMALL).train(), experience(0, (0, 1))
-    learner.meet(first.classes)
+    learner.add_classes(first.classes)
     learner.before(first)
-    batch = learner.lesson(first).batch(slice(None))
+    batch = learner.training_examples(first).batch(slice(None))
     assert torch.equal(learner.loss(batch), super(BiC, learner).loss(batch))
     learner.after(first)
     assert learner.scale.tolist() == [1, 1]
@@ -239,10 +250,10 @@ def test_a_class_that_comes_again_is_corrected_anew() -> None:
     learner = BiC(toy_backbone(dim=16), VIEW, **SMALL)
     for index in range(3):
         domain = experience(index, (0, 1, 2))
-        learner.meet(domain.classes)
+        learner.add_classes(domain.classes)
         learner.before(domain)
         shaken(learner, index)
-        assert learner.loss(learner.lesson(domain).batch(slice(0, 4))).isfinite()
+        assert learner.loss(learner.training_examples(domain).batch(slice(0, 4))).isfinite()
         before = learner.eval().logits(domain.train.batch(slice(None))).argmax(dim=1)
         learner.after(domain)
         after = learner.eval().logits(domain.train.batch(slice(None))).argmax(dim=1)
@@ -289,13 +300,13 @@ def test_held_out_images_are_never_trained_on(stream: Any, monkeypatch: pytest.M
     assert set(corrected[-1]) == set(range(6))
 
 
-def test_a_lesson_is_the_same_whenever_it_is_asked() -> None:
+def test_training_examples_are_the_same_whenever_they_are_asked_for() -> None:
     first, learner = experience(0, (0, 1)), BiC(toy_backbone(), VIEW, **SMALL)
-    ids = learner.lesson(first).ids
-    learner.meet([3, 4])
-    assert torch.equal(learner.lesson(first).ids, ids)
-    assert torch.equal(BiC(toy_backbone(), VIEW, **SMALL).lesson(first).ids, ids)
-    assert not torch.equal(BiC(toy_backbone(), VIEW, seed=1, **SMALL).lesson(first).ids, ids)
+    ids = learner.training_examples(first).ids
+    learner.add_classes([3, 4])
+    assert torch.equal(learner.training_examples(first).ids, ids)
+    assert torch.equal(BiC(toy_backbone(), VIEW, **SMALL).training_examples(first).ids, ids)
+    assert not torch.equal(BiC(toy_backbone(), VIEW, seed=1, **SMALL).training_examples(first).ids, ids)
     trained, held = learner.split(first)
     assert sorted([*trained.ids.tolist(), *held.ids.tolist()]) == sorted(first.train.ids.tolist())
 
@@ -324,7 +335,7 @@ def test_places_in_the_memory_do_not_change_what_a_task_gives_up() -> None:
         learner = BiC(toy_backbone(), VIEW, **values)
         assert (learner.memory.capacity, learner.held.capacity) == (6, 6)
         assert Counter(learner.split(experience(0, (0, 1), 12))[1].y.tolist()) == {0: held, 1: held}
-        assert learner.objection(toy_stream()) is None
+        learner.check(toy_stream())
     with pytest.raises(ValueError, match=r"^capacity = 12: must have places for .*; held_places = 12"):
         BiC(toy_backbone(), VIEW, capacity=12, held_places=12)
 
@@ -338,10 +349,10 @@ def test_classes_of_one_image_and_a_memory_that_is_not_full() -> None:
     learner = BiC(toy_backbone(), VIEW, capacity=200, held_out=0.25)
     for index, counts in enumerate([{0: 16, 1: 1}, {2: 1, 3: 1}, {4: 4, 5: 12}]):
         task = Experience(index, uneven(counts, index + 1), tuple(counts))
-        learner.meet(task.classes)
+        learner.add_classes(task.classes)
         learner.before(task)
         learner.train()
-        assert learner.loss(learner.lesson(task).batch(slice(None))).isfinite()
+        assert learner.loss(learner.training_examples(task).batch(slice(None))).isfinite()
         learner.after(task)
     assert Counter(learner.held.rows.y.tolist()) == {0: 4, 4: 1, 5: 3}
     assert len(learner.memory) + len(learner.held) == 35
@@ -392,12 +403,12 @@ def test_keywords_change_what_they_should() -> None:
 
 def test_boundaries_and_a_held_out_image_per_class_are_needed() -> None:
     learner = BiC(toy_backbone(), VIEW, **SMALL)
-    assert "boundaries" in str(learner.objection(toy_schedule()))
-    assert learner.objection(toy_stream()) is None
-    assert learner.objection(toy_domains()) is None
+    assert "boundaries" in str(refusal(learner, toy_schedule()))
+    learner.check(toy_stream())
+    learner.check(toy_domains())
     small = BiC(toy_backbone(), VIEW, capacity=24, held_out=0.2)
     for few in (small, BiC(toy_backbone(), VIEW, capacity=24, held_places=20)):
-        assert "each must have one per class, 6: set held_places" in str(few.objection(toy_stream()))
+        assert "each must have one per class, 6: set held_places" in str(refusal(few, toy_stream()))
     with pytest.raises(ValueError, match=r"^capacity = 24"):
         Session(small, toy_stream(), Plan())
 
@@ -424,8 +435,8 @@ def test_bad_values_raise(name: str, value: Any) -> None:
 def test_a_state_brings_back_memories_teacher_and_corrections() -> None:
     learner, third = in_third_task()
     again = BiC(toy_backbone(dim=16), VIEW, **SMALL)
-    again.restore(learner.state())
+    restore(again, state(learner))
     assert torch.equal(again.scale, learner.scale)
     assert (again.old, again.memory_share) == (learner.old, learner.memory_share)
-    batch = join(learner.lesson(third).batch(slice(0, 4)), learner.memory.rows)
+    batch = join(learner.training_examples(third).batch(slice(0, 4)), learner.memory.rows)
     assert torch.equal(again.train().loss(batch), learner.loss(batch))

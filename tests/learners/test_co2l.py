@@ -15,7 +15,7 @@ from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.co2l import Co2L, _stages
 from promptpool.training.loop import Plan, Session
-from toys import RANDOM_VIEW, names, toy_backbone, toy_examples, toy_schedule, toy_stream
+from toys import RANDOM_VIEW, names, refusal, toy_backbone, toy_examples, toy_schedule, toy_stream
 
 SMALL: dict[str, Any] = {"capacity": 12, "projection_dim": 8, "head_epochs": 2, "head_batch_size": 8}
 
@@ -38,9 +38,9 @@ def task(index: int, classes: tuple[int, ...], per_class: int = 5) -> Experience
 def in_the_second_task(**values: Any) -> Co2L:
     """Classes 0 and 1 are behind it, 2 and 3 are current, and it has moved since its teacher was taken."""
     learner = co2l(**values)
-    learner.meet([0, 1])
+    learner.add_classes([0, 1])
     learner.after(task(0, (0, 1)))
-    learner.meet([2, 3])
+    learner.add_classes([2, 3])
     learner.before(task(1, (2, 3)))
     noise = torch.Generator().manual_seed(9)
     for part in (learner.backbone, learner.projection):
@@ -115,7 +115,7 @@ def assert_as_transcribed(learner: Co2L, batch: Batch) -> None:
 
 def test_the_first_task_is_supervised_contrast_alone() -> None:
     learner = co2l()
-    learner.meet([2, 3])
+    learner.add_classes([2, 3])
     learner.before(task(0, (2, 3)))
     assert not learner.past
     assert_as_transcribed(learner.train(), toy_batch())
@@ -194,7 +194,7 @@ def slow_head(learner: Co2L, rows: Batch) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("values", [{"head_epochs": 1}, {"head_epochs": 10, "head_batch_size": 7}])
 def test_the_head_is_that_of_a_loop_and_starts_afresh(values: dict[str, Any]) -> None:
     learner = co2l(head_learning_rate=0.03, **{**SMALL, **values})
-    learner.meet([0, 1, 4])
+    learner.add_classes([0, 1, 4])
     learner.head.weight.data.fill_(7.0)  # of an earlier task
     y = torch.tensor([0] * 9 + [1] * 3 + [4])
     x = torch.randn(len(y), 16, generator=torch.Generator().manual_seed(0)) + y[:, None]
@@ -216,7 +216,7 @@ def test_every_value_of_the_head_changes_it(keyword: str) -> None:
     for value in (1, 2):
         values: dict[str, Any] = {keyword: value}
         learner = co2l(**values)
-        learner.meet([0, 1])
+        learner.add_classes([0, 1])
         learner.after(task(0, (0, 1)))
         heads.append(learner.head.weight.detach().clone())
     assert not torch.allclose(heads[0], heads[1])
@@ -304,13 +304,13 @@ def test_a_fixed_view_is_refused_with_what_to_set() -> None:
 
 
 def test_streams_without_boundaries_and_small_memories_are_refused() -> None:
-    reason = co2l().objection(toy_schedule())
+    reason = refusal(co2l(), toy_schedule())
     assert reason is not None
     assert "boundaries" in reason
-    small = co2l(capacity=5).objection(toy_stream())
+    small = refusal(co2l(capacity=5), toy_stream())
     assert small is not None
     assert small.startswith("capacity = 5: must be at least one image per class, 6")
-    assert co2l(capacity=6).objection(toy_stream()) is None
+    co2l(capacity=6).check(toy_stream())
 
 
 def test_the_start_of_the_projection_is_drawn_from_the_seed() -> None:

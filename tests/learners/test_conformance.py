@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import inspect
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 
 from promptpool.data.stream import Stream
 from promptpool.learners.base import Learner
+from promptpool.learners.state import state
 from promptpool.metrics import learning_accuracy
 from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint
 from promptpool.training.evaluation import count_correct, predict
@@ -25,6 +27,7 @@ from toys import (
     SHORT,
     VALUES,
     backbone_of,
+    refusal,
     tensors,
     toy_domains,
     toy_learner,
@@ -43,7 +46,7 @@ def digest(module: nn.Module) -> str:
 
 
 def same_state(first: Learner, second: Learner) -> bool:
-    pairs = zip(tensors(first.state()), tensors(second.state()), strict=True)
+    pairs = zip(tensors(state(first)), tensors(state(second)), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
 
@@ -162,7 +165,7 @@ def test_a_task_given_at_test_is_predicted_among_its_classes(name: str) -> None:
 def test_other_settings_are_learned_or_refused_with_a_reason(name: str, make: Any) -> None:
     stream, learner = make(), toy_learner(name)
     plan = Plan(epochs=1, batch_size=10, learning_rate=0.01)
-    reason = learner.objection(stream)
+    reason = refusal(learner, stream)
     if reason is not None:
         assert "\n" not in reason
         with pytest.raises(ValueError, match="boundaries"):
@@ -183,11 +186,22 @@ def test_every_keyword_is_an_attribute(name: str) -> None:
     assert repr(learner.seed) in repr(learner)
 
 
+def test_every_keyword_has_a_sentence_in_the_docstring(name: str) -> None:
+    learner = toy_learner(name)
+    explained = "\n".join(inspect.getdoc(kind) or "" for kind in type(learner).__mro__ if issubclass(kind, Learner))
+    assert [keyword for keyword in learner.settings() if f"\n    `{keyword}`: " not in explained] == []
+
+
+def test_an_unknown_keyword_is_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'capcity'"):
+        toy_learner(name, capcity=3)
+
+
 def test_a_state_holds_no_frozen_weights(name: str) -> None:
     learner, _ = learned(name, toy_stream(), SHORT)
-    trained = [key for key in learner.state()["weights"] if key.startswith("backbone.")]
+    trained = [key for key in state(learner)["weights"] if key.startswith("backbone.")]
     assert bool(trained) == learner.train_backbone
-    assert not any(key.startswith("original.") for key in learner.state()["weights"])
+    assert not any(key.startswith("original.") for key in state(learner)["weights"])
 
 
 def test_keeps_at_most_two_copies_of_the_backbone(name: str) -> None:

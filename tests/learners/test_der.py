@@ -104,7 +104,7 @@ def test_a_step_descends_the_loss_and_keeps_the_logits_of_before_it(loss_classes
 def test_examples_are_offered_at_every_epoch_or_once() -> None:
     for every_epoch, copies in ((True, 2), (False, 1)):
         learner = DER(toy_backbone(), VIEW, capacity=100, every_epoch=every_epoch)
-        learner.meet([0, 1, 2])
+        learner.add_classes([0, 1, 2])
         descend, batch = descent(learner), toy_batch(6)
         learner.step(batch, descend)
         learner.step(batch._replace(fresh=False), descend)
@@ -150,7 +150,7 @@ def test_without_boundaries_logits_are_those_of_the_classes_seen_by_then() -> No
 def test_5000_small_images_with_100_logits_take_less_than_20_megabytes() -> None:
     learner = DER(toy_backbone(), VIEW, capacity=5000, train_backbone=False)
     learner.grow(100)
-    learner.meet(range(100))
+    learner.add_classes(range(100))
     images = torch.randint(0, 256, (5500, 3, 32, 32), dtype=torch.uint8)
     batch = Batch(images, torch.arange(5500) % 100, torch.arange(5500))
     learner.step(batch, descent(learner))
@@ -163,7 +163,7 @@ def test_5000_small_images_with_100_logits_take_less_than_20_megabytes() -> None
 
 def test_one_class_alone() -> None:
     learner = DER(toy_backbone(), VIEW, capacity=5)
-    learner.meet([0])
+    learner.add_classes([0])
     batch = toy_examples(4, 1, classes=1).batch(slice(None))
     for _ in range(2):
         loss = learner.step(batch, descent(learner))

@@ -34,7 +34,7 @@ def made(kind: type[DualNet] = DualNet, **values: Any) -> DualNet:
 
 def exact(classes: int = 4, **values: Any) -> DualNet:
     learner = made(Exact, **values).double()
-    learner.meet(range(classes))
+    learner.add_classes(range(classes))
     with torch.no_grad():
         learner.head.weight.mul_(50)  # so that classes differ
     return learner.eval()
@@ -217,7 +217,7 @@ def test_without_memory_the_loss_is_that_of_the_batch() -> None:
 @pytest.mark.parametrize(("loss_classes", "new", "replayed"), [("all", 6, 6), ("seen", 4, 4), ("current", 2, 4)])
 def test_which_classes_the_loss_sees(loss_classes: str, new: int, replayed: int) -> None:
     learner = exact(classes=2, loss_classes=loss_classes)
-    learner.meet((2, 3))
+    learner.add_classes((2, 3))
     if loss_classes == "all":
         learner.grow(6)
     with torch.no_grad():
@@ -262,7 +262,7 @@ def test_look_ahead_keeps_part_of_the_way_of_plain_descent(with_memory: bool) ->
 
 def test_the_slow_net_sees_two_views_of_its_own() -> None:
     learner, batch = made(), batch_of(4)
-    learner.meet(range(4))
+    learner.add_classes(range(4))
     learner.train()
     assert learner.view.fixed
     assert not learner.slow_view.fixed
@@ -300,7 +300,7 @@ def test_a_soft_label_gives_nothing_to_classes_that_came_later() -> None:
     learner = exact(classes=2, loss_classes="seen")
     learner.memory.add(batch_of(3, classes=2))
     learner.after(toy_stream().experiences[0])
-    learner.meet((2, 3))
+    learner.add_classes((2, 3))
     assert learner.soft.shape == (6, 4)
     assert not learner.soft[:, 2:].any()
     assert math.isfinite(learner.loss(batch_of(2)).item())
@@ -308,8 +308,8 @@ def test_a_soft_label_gives_nothing_to_classes_that_came_later() -> None:
 
 def test_a_stream_without_boundaries_has_no_soft_labels() -> None:
     learner = made()
-    assert learner.objection(toy_schedule()) is None
-    learner.meet(range(4))
+    learner.check(toy_schedule())
+    learner.add_classes(range(4))
     learner.memory.add(batch_of())
     assert learner.divergence(torch.zeros(8, 4), learner.memory.sample(8)).item() == 0
 
@@ -364,7 +364,7 @@ def test_every_value_does_something(change: dict[str, Any], plain: Tensor) -> No
 
 def test_steps_are_counted() -> None:
     learner, calls = made(fast_steps=3, slow_steps=2, slow_rounds=4), []
-    learner.meet(range(4))
+    learner.add_classes(range(4))
     descend = Descent(learner.parameters(), optimiser="sgd", learning_rate=0.1)
     learner.loss = lambda batch: calls.append("fast") or DualNet.loss(learner, batch)  # type: ignore[method-assign, func-returns-value]
     learner.slow_loss = lambda batch: calls.append("slow") or DualNet.slow_loss(learner, batch)  # type: ignore[method-assign, func-returns-value]

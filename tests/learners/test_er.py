@@ -11,7 +11,7 @@ from promptpool.learners.er import ER
 from promptpool.optim import Descent
 from promptpool.training.loop import Plan, Session
 from slowly import Model, assert_loss_and_gradients, cross_entropy, mean, on_its_way, toy_batch
-from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_schedule, toy_stream
+from toys import RANDOM_VIEW, VIEW, refusal, toy_backbone, toy_schedule, toy_stream
 
 
 def er(view: View = VIEW, **values: Any) -> ER:
@@ -134,9 +134,9 @@ def test_5000_small_images_take_less_than_20_megabytes() -> None:
 
 
 def test_no_boundaries_are_needed_and_a_task_of_one_class_is_no_hindrance() -> None:
-    assert er().objection(toy_schedule()) is None
-    assert er(loss_classes="current").objection(toy_stream(tasks=6)) is None
-    objection = er(loss_classes="current").objection(toy_schedule())
+    er().check(toy_schedule())
+    er(loss_classes="current").check(toy_stream(tasks=6))
+    objection = refusal(er(loss_classes="current"), toy_schedule())
     assert objection is not None
     assert "boundaries" in objection
 

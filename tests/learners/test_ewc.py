@@ -12,10 +12,11 @@ from promptpool.data.stream import Examples, Experience
 from promptpool.learners.base import Learner
 from promptpool.learners.ewc import EWC
 from promptpool.learners.fisher import trained
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn
 from promptpool.training.loop import Session
 from slow_fisher import Flat, Tiny, now, shaken, slow_fisher
-from toys import PLANS, SHORT, VIEW, toy_backbone, toy_examples, toy_schedule, toy_stream
+from toys import PLANS, SHORT, VIEW, refusal, toy_backbone, toy_examples, toy_schedule, toy_stream
 
 EXAMPLES = toy_examples(6, 1)
 
@@ -35,12 +36,12 @@ def through_tasks(loss_classes: str, **values: Any) -> tuple[EWC, list[tuple[Fla
         learner.grow(6)
     anchors = []
     for experience in TASKS:
-        learner.meet(experience.classes)
+        learner.add_classes(experience.classes)
         shaken(learner, seed=experience.index)
         visible = {"all": range(6), "seen": learner.seen, "current": learner.current}[loss_classes]
         anchors.append((now(learner), slow_fisher(learner, experience.train.batch(slice(None)), visible)))
         learner.after(experience)
-    learner.meet((4, 5))
+    learner.add_classes((4, 5))
     shaken(learner, seed=9)
     return learner, anchors
 
@@ -87,7 +88,7 @@ def test_the_first_task_has_no_penalty() -> None:
     plain = Learner(toy_backbone(), VIEW)
     batch = TASKS[0].train.batch(slice(None))
     for each in (learner, plain):
-        each.meet(range(6))
+        each.add_classes(range(6))
     assert torch.equal(learner.loss(batch), plain.loss(batch))
 
 
@@ -95,8 +96,8 @@ def test_without_strength_it_is_fine_tuning() -> None:
     learner, plain = EWC(toy_backbone(), VIEW, strength=0.0), Learner(toy_backbone(), VIEW)
     for each in (learner, plain):
         list(learn(each, toy_stream(), SHORT))
-    for name, value in plain.state()["weights"].items():
-        torch.testing.assert_close(learner.state()["weights"][name], value, rtol=1e-6, atol=1e-7)
+    for name, value in state(plain)["weights"].items():
+        torch.testing.assert_close(state(learner)["weights"][name], value, rtol=1e-6, atol=1e-7)
 
 
 def test_the_stronger_the_less_it_moves_away_from_what_mattered() -> None:
@@ -111,7 +112,7 @@ def test_the_stronger_the_less_it_moves_away_from_what_mattered() -> None:
 
 def fisher_of(**values: Any) -> dict[str, torch.Tensor]:
     learner = EWC(Tiny(), VIEW, **values)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     shaken(learner, seed=4)
     learner.after(Experience(0, EXAMPLES, tuple(range(6))))
     return learner.anchor.weights
@@ -146,11 +147,11 @@ def test_a_frozen_backbone_leaves_the_head_alone_to_be_held() -> None:
 
 def test_only_what_was_trained_on_counts() -> None:
     class Half(EWC):
-        def lesson(self, experience: Experience) -> Examples:
+        def training_examples(self, experience: Experience) -> Examples:
             return experience.train.select(slice(0, 12))
 
     learner = Half(Tiny(), VIEW)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     shaken(learner, seed=4)
     expected = slow_fisher(learner, EXAMPLES.batch(slice(0, 12)), range(6))
     learner.after(Experience(0, EXAMPLES, tuple(range(6))))
@@ -168,6 +169,6 @@ def test_impossible_values_raise(values: dict[str, Any]) -> None:
 
 
 def test_a_stream_without_boundaries_is_refused() -> None:
-    assert "boundaries" in str(EWC(toy_backbone(), VIEW).objection(toy_schedule()))
-    assert EWC(toy_backbone(), VIEW).objection(toy_stream()) is None
-    assert "single class" in str(EWC(toy_backbone(), VIEW, loss_classes="current").objection(toy_stream(tasks=6)))
+    assert "boundaries" in str(refusal(EWC(toy_backbone(), VIEW), toy_schedule()))
+    EWC(toy_backbone(), VIEW).check(toy_stream())
+    assert "single class" in str(refusal(EWC(toy_backbone(), VIEW, loss_classes="current"), toy_stream(tasks=6)))

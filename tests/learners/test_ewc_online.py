@@ -12,6 +12,7 @@ from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.learners.fisher import trained
+from promptpool.learners.state import state
 from promptpool.optim import Descent
 from promptpool.training.checkpoint import learn
 from promptpool.training.loop import Plan, Session
@@ -26,7 +27,7 @@ TASK = toy_stream().experiences[0]
 
 def tiny(**values: Any) -> OnlineEWC:
     learner = OnlineEWC(Tiny(), VIEW, **values)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     shaken(learner, seed=4)
     return learner.train()
 
@@ -130,13 +131,13 @@ def test_labels_may_be_drawn_from_the_model() -> None:
 
 def test_new_rows_begin_without_fisher_information() -> None:
     learner = OnlineEWC(Tiny(), VIEW, loss_classes="seen", rate=0.25)
-    learner.meet([0, 1])
+    learner.add_classes([0, 1])
     shaken(learner, seed=1)
     two, four = (EXAMPLES.select(EXAMPLES.y < count).batch(slice(None)) for count in (2, 4))
     old = slow_fisher(learner, two, range(2))
     learner.observe(two)
     learner.after(TASK)
-    learner.meet([2, 3])
+    learner.add_classes([2, 3])
     shaken(learner, seed=2)
     new = slow_fisher(learner, four, range(4))
     learner.observe(four)
@@ -154,8 +155,8 @@ def test_without_strength_it_is_fine_tuning() -> None:
     learner, plain = OnlineEWC(toy_backbone(), VIEW, strength=0.0), Learner(toy_backbone(), VIEW)
     for each in (learner, plain):
         list(learn(each, toy_stream(), SHORT))
-    for name, value in plain.state()["weights"].items():
-        torch.testing.assert_close(learner.state()["weights"][name], value, rtol=1e-6, atol=1e-7)
+    for name, value in state(plain)["weights"].items():
+        torch.testing.assert_close(state(learner)["weights"][name], value, rtol=1e-6, atol=1e-7)
 
 
 def test_frozen_weights_that_are_measured_are_not_held() -> None:

@@ -20,13 +20,13 @@ BATCH = toy_examples(4, 1).select(torch.randperm(24, generator=torch.Generator()
 def tiny(loss_classes: str = "all", train_backbone: bool = True) -> Learner:
     learner = Learner(Tiny(), VIEW, loss_classes=loss_classes, train_backbone=train_backbone)
     learner.grow(8)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     return shaken(learner, seed=4)
 
 
 def vit(train_backbone: bool = True) -> Learner:
     learner = Learner(toy_backbone(), VIEW, head_start="truncated-normal", train_backbone=train_backbone)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     return learner
 
 
@@ -99,7 +99,7 @@ def test_the_largest_draw_is_a_visible_class() -> None:
 
 def test_a_learner_is_left_as_it_was() -> None:
     learner = Learner(toy_backbone(), RANDOM_VIEW, head_start="truncated-normal")
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     learner.train()
     state, before = learner.generator.get_state(), {k: v.clone() for k, v in learner.state_dict().items()}
     first, second = (fisher_diagonal(learner, [BATCH], micro_batch=4) for _ in range(2))
@@ -114,7 +114,7 @@ def test_a_learner_is_left_as_it_was() -> None:
 def test_batch_statistics_stay_and_do_not_tie_examples_together() -> None:
     backbone = ResNet18(width=4, stem="cifar").start(torch.Generator().manual_seed(0))
     learner = Learner(backbone, View(8), head_start="truncated-normal")
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     learner.train()
     before = {name: value.clone() for name, value in learner.backbone.named_buffers()}
     found = fisher_diagonal(learner, [BATCH], micro_batch=4)

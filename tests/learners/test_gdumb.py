@@ -15,7 +15,7 @@ from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
 from slowly import Model, assert_loss_and_gradients, cross_entropy, mean, toy_batch
-from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_schedule, toy_stream
+from toys import RANDOM_VIEW, VIEW, refusal, toy_backbone, toy_schedule, toy_stream
 
 SMALL: dict[str, Any] = {"capacity": 9, "epochs": 5, "batch_size": 4, "highest_rate": 0.02, "weight_decay": 0.01}
 PLAN = Plan(epochs=1, batch_size=10)
@@ -27,7 +27,7 @@ def gdumb(view: View = VIEW, **values: Any) -> GDumb:
 
 def shown(learner: GDumb, classes: int = 3, batches: int = 3) -> GDumb:
     """The learner after some batches of the first classes."""
-    learner.meet(range(classes))
+    learner.add_classes(range(classes))
     for seed in range(batches):
         assert learner.step(toy_batch(10, classes, seed=1 + seed), Descent([])) is None
     return learner
@@ -156,14 +156,14 @@ def test_memory_and_model_are_those_of_the_transcription(view: View, values: dic
     start = toy_backbone(dim=16)
     batches = [toy_batch(10, 3, seed=1), toy_batch(7, 2, seed=2), toy_batch(12, 5, seed=3)]
     for count, classes in enumerate((3, 3, 5), start=1):
-        learner.meet(range(classes))
+        learner.add_classes(range(classes))
         learner.step(batches[count - 1], Descent([]))
-        learner.conclude()
+        learner.before_evaluation()
         rows = slow_memory(batches[:count], learner.capacity, learner.seed)
         assert learner.memory.rows.y.tolist() == [y for _, y in rows]
         assert torch.equal(learner.memory.rows.x, torch.stack([x for x, _ in rows]))
     fresh = GDumb(start, view, **{**SMALL, **values})
-    fresh.meet(range(5))
+    fresh.add_classes(range(5))
     expected = slow_fit(learner, Model(fresh), rows, 29)
     moved = False
     for name, value in expected.items():
@@ -178,7 +178,7 @@ def test_memory_and_model_are_those_of_the_transcription(view: View, values: dic
 @pytest.mark.parametrize("cutmix", [0.0, 1.0])
 def test_loss_and_gradients_of_the_fit(cutmix: float, train_backbone: bool) -> None:
     learner, batch = gdumb(RANDOM_VIEW, cutmix=cutmix, train_backbone=train_backbone), toy_batch(6)
-    learner.meet(range(5))
+    learner.add_classes(range(5))
     learner.head.weight.data.copy_(torch.randn(5, 16, generator=torch.Generator().manual_seed(1)))
     learner.train()
     model, numbers = Model(learner), torch.Generator()
@@ -197,11 +197,11 @@ def test_the_published_schedule() -> None:
 
 def test_nothing_is_learned_while_the_stream_passes() -> None:
     learner = gdumb()
-    learner.meet(range(3))
+    learner.add_classes(range(3))
     before = weights(learner)
     shown(learner)
     assert not differ(before, weights(learner))
-    learner.conclude()
+    learner.before_evaluation()
     assert differ(before, weights(learner))
 
 
@@ -211,12 +211,12 @@ def test_a_conclusion_changes_nothing_but_the_model(head_start: str) -> None:
     for classes in (2, 4):
         for learner in (often, once):
             shown(learner, classes)
-        often.conclude()
-        often.conclude()
+        often.before_evaluation()
+        often.before_evaluation()
     assert torch.equal(often.generator.get_state(), once.generator.get_state())
     assert often.generator is often.memory.generator
     assert often.memory.rows.ids.tolist() == once.memory.rows.ids.tolist()
-    once.conclude()
+    once.before_evaluation()
     assert not differ(weights(often), weights(once))
 
 
@@ -227,8 +227,8 @@ def test_there_are_the_given_backbone_and_one_copy() -> None:
 
     backbone, before = toy_backbone(dim=16), models()
     learner = shown(GDumb(backbone, VIEW, **SMALL))
-    learner.conclude()
-    learner.conclude()
+    learner.before_evaluation()
+    learner.before_evaluation()
     assert learner.given[0] is backbone
     assert models() <= before + 1
     assert all(parameter.grad is None for parameter in learner.parameters())
@@ -250,9 +250,9 @@ def test_a_record_after_each_experience_and_no_forgetting(make: Any) -> None:
 
 def test_one_class_and_a_memory_that_is_not_full() -> None:
     learner = gdumb(capacity=100)
-    learner.meet([0])
+    learner.add_classes([0])
     learner.step(toy_batch(3, classes=1), Descent([]))
-    learner.conclude()
+    learner.before_evaluation()
     assert len(learner.memory) == 3
     assert predict(learner, toy_batch(4, classes=1)).tolist() == [0] * 4
 
@@ -279,16 +279,16 @@ def test_every_keyword_changes_the_model(keyword: str, value: Any) -> None:
     learners = [shown(gdumb()), shown(gdumb(**{keyword: value}))]
     for learner in learners:
         learner.grow(6)  # more than were seen
-        learner.conclude()
+        learner.before_evaluation()
     assert differ(*(weights(learner) for learner in learners))
 
 
 def test_a_memory_below_one_image_per_class_is_refused() -> None:
-    objection = gdumb(capacity=5).objection(toy_stream())
+    objection = refusal(gdumb(capacity=5), toy_stream())
     assert objection == "capacity = 5: must be at least one image per class, 6"
-    assert gdumb(capacity=6).objection(toy_stream()) is None
-    assert gdumb(capacity=6).objection(toy_schedule()) is None
-    assert gdumb(capacity=6).objection(toy_stream(tasks=6)) is None
+    gdumb(capacity=6).check(toy_stream())
+    gdumb(capacity=6).check(toy_schedule())
+    gdumb(capacity=6).check(toy_stream(tasks=6))
 
 
 @pytest.mark.parametrize(

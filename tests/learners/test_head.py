@@ -29,7 +29,7 @@ def test_a_head_grows_and_keeps_its_rows(start: str) -> None:
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_a_head_never_shrinks(classes: int) -> None:
     draws = generator()
-    head = Head(5, start="truncated-normal", classes=3, generator=draws)
+    head = Head(5, start="truncated-normal", class_count=3, generator=draws)
     weight, bias, state = head.weight, head.bias, draws.get_state()
     head.grow(classes, draws)
     assert head.weight is weight
@@ -38,21 +38,23 @@ def test_a_head_never_shrinks(classes: int) -> None:
 
 
 def test_zeros_are_zeros() -> None:
-    head = Head(5, classes=4, generator=generator())
+    head = Head(5, class_count=4, generator=generator())
     assert not head.weight.any()
     assert not head.bias.any()
     assert torch.equal(head(torch.ones(2, 5)), torch.zeros(2, 4))
 
 
 def test_a_truncated_normal_has_deviation_two_hundredths_and_no_bias() -> None:
-    head = Head(500, start="truncated-normal", classes=40, generator=generator())
+    head = Head(500, start="truncated-normal", class_count=40, generator=generator())
     assert head.weight.mean().item() == pytest.approx(0, abs=6e-4)
     assert head.weight.std().item() == pytest.approx(0.02, rel=0.03)
     assert not head.bias.any()
 
 
 def test_the_generator_decides() -> None:
-    first, same, other = (Head(5, start="truncated-normal", classes=4, generator=generator(seed)) for seed in (0, 0, 1))
+    first, same, other = (
+        Head(5, start="truncated-normal", class_count=4, generator=generator(seed)) for seed in (0, 0, 1)
+    )
     assert torch.equal(first.weight, same.weight)
     assert not torch.equal(first.weight, other.weight)
     torch.manual_seed(0)
@@ -62,7 +64,7 @@ def test_the_generator_decides() -> None:
 
 
 def test_scores_are_a_product_and_a_bias() -> None:
-    head = Head(3, start="truncated-normal", classes=4, generator=generator())
+    head = Head(3, start="truncated-normal", class_count=4, generator=generator())
     head.bias.data.copy_(torch.arange(4.0))
     features = torch.randn(2, 3, generator=generator(1))
     for row, scores in zip(features.tolist(), head(features).tolist(), strict=True):
@@ -72,7 +74,7 @@ def test_scores_are_a_product_and_a_bias() -> None:
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_growing_keeps_what_is_trained_and_its_kind(trained: bool) -> None:
-    head = Head(3, classes=2, generator=generator()).double().requires_grad_(trained)
+    head = Head(3, class_count=2, generator=generator()).double().requires_grad_(trained)
     head.grow(5, generator())
     for parameter in (head.weight, head.bias):
         assert parameter.requires_grad is trained

@@ -14,6 +14,7 @@ from promptpool.backbones.features import FrozenFeatures, plain_features
 from promptpool.backbones.vit import ViT
 from promptpool.data.views import View
 from promptpool.learners.l2p import L2P
+from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.checkpoint import learn
 from toys import SHORT, toy_stream
@@ -111,7 +112,8 @@ def test_the_query_and_what_is_chosen_by_it_do_not_move() -> None:
 def test_there_are_two_backbones_and_one_of_them_is_the_given_one() -> None:
     backbone = small_backbone()
     store = FrozenFeatures(backbone, View(8))
-    learner = L2P(backbone, View(8), train_backbone=True, capacity=9, frozen=store).train()
+    learner = L2P(backbone, View(8), train_backbone=True, capacity=9).train()
+    learner.frozen = store
     assert [module for module in learner.modules() if isinstance(module, ViT)] == [learner.backbone, backbone]
     assert learner.frozen is store
     assert learner.original is backbone
@@ -125,8 +127,8 @@ def test_there_are_two_backbones_and_one_of_them_is_the_given_one() -> None:
 @pytest.mark.parametrize(("train_backbone", "name"), [(True, "original"), (False, "backbone")])
 def test_a_state_that_brings_frozen_weights_is_refused(train_backbone: bool, name: str) -> None:
     learner = l2p(train_backbone=train_backbone)
-    before, state = bytes_of(learner.frozen.backbone), learner.state()
-    state["weights"][f"{name}.norm.weight"] = torch.zeros(16)
+    before, saved = bytes_of(learner.frozen.backbone), state(learner)
+    saved["weights"][f"{name}.norm.weight"] = torch.zeros(16)
     with pytest.raises(ValueError, match=f"{name}.norm.weight do not match"):
-        learner.restore(state)
+        restore(learner, saved)
     assert bytes_of(learner.frozen.backbone) == before

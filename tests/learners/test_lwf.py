@@ -17,7 +17,16 @@ from promptpool.data.views import View
 from promptpool.learners.lwf import LwF
 from promptpool.losses import distillation
 from promptpool.training.loop import Plan, Session
-from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import (
+    RANDOM_VIEW,
+    VIEW,
+    refusal,
+    toy_backbone,
+    toy_domains,
+    toy_examples,
+    toy_schedule,
+    toy_stream,
+)
 
 
 def toy_batch(labels: list[int], seed: int = 1) -> Batch:
@@ -39,10 +48,10 @@ def in_second_task(
 ) -> LwF:
     """A learner on its way through its second task, unlike its teacher."""
     learner = LwF(toy_backbone(dim=16), view, **values)
-    learner.meet(old)
+    learner.add_classes(old)
     shaken(learner, 1)
     learner.after(toy_stream().experiences[0])
-    learner.meet(new)
+    learner.add_classes(new)
     shaken(learner, 2)
     return learner.train()
 
@@ -123,7 +132,7 @@ def test_one_old_class_alone_gives_nothing_to_keep() -> None:
 
 def test_the_first_task_is_cross_entropy() -> None:
     learner = LwF(toy_backbone(), VIEW, head_start="truncated-normal").train()
-    learner.meet([0, 1])
+    learner.add_classes([0, 1])
     batch = toy_batch([0, 1])
     assert torch.equal(learner.loss(batch), super(LwF, learner).loss(batch))
 
@@ -156,9 +165,9 @@ def test_the_teacher_is_the_model_before_the_task_and_never_moves() -> None:
 
 def test_a_teacher_with_batch_statistics_keeps_them() -> None:
     learner = LwF(ResNet18(width=4, stem="cifar").start(torch.Generator().manual_seed(0)), VIEW)
-    learner.meet([0, 1])
+    learner.add_classes([0, 1])
     learner.after(toy_stream().experiences[0])
-    learner.meet([2, 3])
+    learner.add_classes([2, 3])
     learner.train()
     kept = copy.deepcopy(learner.teacher.state_dict())
     learner.loss(toy_batch([2, 3]))
@@ -168,9 +177,9 @@ def test_a_teacher_with_batch_statistics_keeps_them() -> None:
 
 def test_boundaries_are_needed() -> None:
     learner = LwF(toy_backbone(), VIEW)
-    assert "boundaries" in str(learner.objection(toy_schedule()))
-    assert learner.objection(toy_stream()) is None
-    assert learner.objection(toy_domains()) is None
+    assert "boundaries" in str(refusal(learner, toy_schedule()))
+    learner.check(toy_stream())
+    learner.check(toy_domains())
 
 
 @pytest.mark.parametrize(

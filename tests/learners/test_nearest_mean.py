@@ -10,6 +10,7 @@ from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch, Examples, examples
 from promptpool.data.views import View
 from promptpool.learners.nearest_mean import DISTANCES, NearestMean
+from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
@@ -35,7 +36,7 @@ def learned(distance: str, order: list[int], train: Examples, step: int = 9) -> 
     """A learner after the classes came one by one in this order."""
     learner = learner_of(distance)
     for label in order:
-        learner.meet([label])
+        learner.add_classes([label])
         for batch in train.select(train.y == label).batches(step):
             assert learner.step(batch, Descent([])) is None
     return learner
@@ -96,7 +97,7 @@ def test_a_class_may_come_in_several_tasks() -> None:
     at_once = learned("cosine", [0, 1], train)
     in_parts = learner_of()
     for part in (slice(0, 5), slice(10, 24), slice(5, 10)):
-        in_parts.meet(train.select(part).classes)
+        in_parts.add_classes(train.select(part).classes)
         in_parts.step(train.batch(part), Descent([]))
     assert torch.equal(at_once.sums, in_parts.sums)
 
@@ -114,7 +115,7 @@ def test_one_pass_over_a_stream(epochs: int) -> None:
 
 def test_nothing_is_trained() -> None:
     learner = learner_of()
-    learner.meet(range(3))
+    learner.add_classes(range(3))
     assert not any(parameter.requires_grad for parameter in learner.parameters())
 
 
@@ -132,7 +133,7 @@ def test_scores_do_not_depend_on_how_tests_are_batched(distance: str) -> None:
     pixels = torch.randint(0, 3, (60, 3, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     train = examples(pixels, [row % 6 for row in range(60)])
     learner = NearestMean(Far(), View(2), distance=distance)
-    learner.meet(range(6))
+    learner.add_classes(range(6))
     learner.step(train.batch(slice(None)), Descent([]))
     alone = torch.cat([learner.logits(batch) for batch in train.batches(1)])
     torch.testing.assert_close(learner.logits(train.batch(slice(None))), alone)
@@ -142,14 +143,14 @@ def test_a_state_restores_sums_and_counts() -> None:
     train, batch = toy_examples(6, 1), toy_examples(5, 2).batch(slice(None))
     first = learned("cosine", [0, 1, 2, 3], train)
     second = learner_of()
-    second.restore(first.state())
+    restore(second, state(first))
     assert second.seen == (0, 1, 2, 3)
     assert torch.equal(first.logits(batch), second.logits(batch))
 
 
 def test_a_batch_is_read_whatever_its_freshness() -> None:
     learner = learner_of()
-    learner.meet([0])
+    learner.add_classes([0])
     batch: Batch = toy_examples(3, 1, classes=1).batch(slice(None), fresh=False)
     learner.step(batch, Descent([]))
     assert learner.counts.tolist() == [3]

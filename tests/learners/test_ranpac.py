@@ -11,7 +11,9 @@ from torch import Tensor
 
 from promptpool.data.stream import Batch, Examples, Experience
 from promptpool.data.views import View
+from promptpool.learners.base import trained_parameter_count
 from promptpool.learners.ranpac import RIDGES, RanPAC, held_out_errors
+from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
@@ -30,11 +32,11 @@ def learned(order: list[int], train: Examples, step: int = 9, **values: Any) -> 
     learner = learner_of(**values)
     for index, label in enumerate(order):
         own = train.select(train.y == label)
-        learner.meet([label])
+        learner.add_classes([label])
         learner.before(Experience(index, own, (label,)))
         for batch in own.batches(step):
             assert learner.step(batch, Descent([])) is None
-        learner.conclude()
+        learner.before_evaluation()
     return learner.eval()
 
 
@@ -113,11 +115,11 @@ def test_a_stream_with_its_tasks_permuted_ends_with_the_same_classifier() -> Non
         learner = learner_of(ridge=10.0)
         for index in order:
             experience = stream.experiences[index]
-            learner.meet(experience.classes)
+            learner.add_classes(experience.classes)
             learner.before(experience)
             for part in experience.train.batches(10):
                 learner.step(part, Descent([]))
-            learner.conclude()
+            learner.before_evaluation()
         ends.append(learner)
     torch.testing.assert_close(ends[0].gram, ends[1].gram, rtol=1e-13, atol=1e-12)
     torch.testing.assert_close(ends[0].sums, ends[1].sums, rtol=1e-13, atol=1e-12)
@@ -146,13 +148,13 @@ def test_the_ridge_is_the_best_on_a_fifth_held_out_of_the_present_experience() -
     assert list(RIDGES) == [float(f"1e{power}") for power in range(-8, 9)]
     train = toy_examples(10, 1)
     learner = learner_of(projections=20)
-    learner.meet(EVERY)
+    learner.add_classes(EVERY)
     for index, part in enumerate((slice(0, 20), slice(20, 60))):
         own = train.select(part)
         learner.before(Experience(index, own, own.classes))
         for batch in own.batches(7):
             learner.step(batch, Descent([]))
-        learner.conclude()
+        learner.before_evaluation()
     own = train.select(slice(20, 60))
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     h, y = slow_h(learner, own.batch(order)), own.y[order].tolist()
@@ -161,7 +163,7 @@ def test_the_ridge_is_the_best_on_a_fifth_held_out_of_the_present_experience() -
         found = scores(h[32:], slow_weights(h[:32], y[:32], ridge))
         errors[ridge] = math.fsum((found[n][c] - (y[32 + n] == c)) ** 2 for n in range(8) for c in EVERY)
     assert learner.chosen_ridge == min(errors, key=errors.__getitem__)
-    assert learner.facts([]) == {"ridge": learner.chosen_ridge}
+    assert learner.diagnostics([]) == {"ridge": learner.chosen_ridge}
 
 
 def test_a_given_ridge_is_kept_and_needs_no_examples() -> None:
@@ -174,14 +176,14 @@ def test_a_given_ridge_is_kept_and_needs_no_examples() -> None:
 def test_the_latest_examples_choose_the_ridge() -> None:
     train = toy_examples(10, 1, classes=2)
     learner = learner_of(recent=12)
-    learner.meet([0, 1])
+    learner.add_classes([0, 1])
     for batch in train.batches(7):
         learner.step(batch, Descent([]))
         assert len(learner.recent_labels) <= 12
     assert torch.equal(learner.recent_labels, train.y[-12:])
     assert torch.equal(learner.recent_features, learner.frozen(train.batch(slice(8, 20))))
     other = learner_of(recent=40)
-    other.meet([0, 1])
+    other.add_classes([0, 1])
     other.step(train.batch(slice(None)), Descent([]))
     assert len(other.recent_labels) == 20
     torch.testing.assert_close(learner.gram, other.gram)  # sums are over all examples all the same
@@ -194,13 +196,13 @@ def test_without_boundaries_it_learns_and_windows_change_nothing() -> None:
     assert records[-1].correct[0] > 0.8 * records[-1].total[0]
     often, seldom = learner_of(recent=50), learner_of(recent=50)
     for learner in (often, seldom):
-        learner.meet(EVERY)
+        learner.add_classes(EVERY)
         for experience in stream.experiences:
             for batch in experience.train.batches(10):
                 learner.step(batch, Descent([]))
                 if learner is often:
-                    learner.conclude()
-        learner.conclude()
+                    learner.before_evaluation()
+        learner.before_evaluation()
     assert torch.equal(often.head.weight, seldom.head.weight)
     assert often.chosen_ridge == seldom.chosen_ridge
 
@@ -220,9 +222,9 @@ def test_it_is_solved_once_per_experience_alone(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_handful_of_examples_is_enough(count: int) -> None:
     learner = learner_of()
-    learner.meet([0])
+    learner.add_classes([0])
     learner.step(toy_examples(count, 1, classes=1).batch(slice(None)), Descent([]))
-    learner.conclude()
+    learner.before_evaluation()
     assert torch.isfinite(learner.head.weight).all()
     assert learner.chosen_ridge in RIDGES
     assert predict(learner, toy_examples(2, 2, classes=1).batch(slice(None))).tolist() == [0, 0]
@@ -241,21 +243,21 @@ def test_the_seed_draws_the_projections_and_a_state_does_not_hold_them() -> None
     first = learned([0, 1, 2, 3], train)
     assert first.directions.shape == (16, 30)
     assert not torch.equal(first.directions, learner_of(seed=1).directions)
-    state = first.state()
-    assert state["weights"].keys() == {"head.weight", "head.bias"}
+    saved = state(first)
+    assert saved["weights"].keys() == {"head.weight", "head.bias"}
     second = learner_of()
-    second.restore(state)
+    restore(second, saved)
     assert second.seen == (0, 1, 2, 3)
     assert torch.equal(first.logits(batch), second.logits(batch))
     with pytest.raises(ValueError, match="gram"):
-        learner_of().restore({**state, "kept": {**state["kept"], "gram": torch.zeros(2, 2)}})
+        restore(learner_of(), {**saved, "kept": {**saved["kept"], "gram": torch.zeros(2, 2)}})
 
 
 def test_nothing_is_trained() -> None:
     learner = learner_of()
-    learner.meet(range(3))
+    learner.add_classes(range(3))
     assert not any(parameter.requires_grad for parameter in learner.parameters())
-    assert learner.trained_parameters(10) == 0
+    assert trained_parameter_count(learner, 10) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import profile
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from promptpool.training.loop import Plan, Session
-from toys import VIEW, toy_backbone, toy_schedule, toy_stream
+from toys import VIEW, refusal, toy_backbone, toy_schedule, toy_stream
 
 SMALL: dict[str, Any] = {"top_k": 2, "prompt_length": 2}
 EPOCHS, RATE = 3, 0.02
@@ -230,8 +230,8 @@ def test_stopped_anywhere_and_gone_on_with_equals_never_stopped(stop: int, tmp_p
 
 def test_slots_need_boundaries_and_no_other_rule() -> None:
     learner = L2P(toy_backbone(), VIEW, loss_classes="seen", slots=True)
-    assert learner.objection(toy_schedule()) == "slots = True needs task boundaries, which this stream does not have"
-    assert learner.objection(toy_stream()) is None
+    assert refusal(learner, toy_schedule()) == "slots = True needs task boundaries, which this stream does not have"
+    learner.check(toy_stream())
     with pytest.raises(ValueError, match=r"^slots = True: .*diversify = True"):
         L2P(toy_backbone(), VIEW, slots=True, diversify=True)
     with pytest.raises(ValueError, match=r"^inherit = True: .*slots = True"):

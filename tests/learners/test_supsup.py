@@ -17,11 +17,23 @@ from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.masks import best, pack
+from promptpool.learners.state import state
 from promptpool.learners.supsup import SupSup
 from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
-from toys import CLASSES, SHORT, VIEW, names, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
+from toys import (
+    CLASSES,
+    SHORT,
+    VIEW,
+    names,
+    refusal,
+    toy_backbone,
+    toy_domains,
+    toy_examples,
+    toy_schedule,
+    toy_stream,
+)
 
 
 class Tiny(FeatureExtractor):
@@ -61,7 +73,7 @@ def tiny(tasks: int = 1, **values: Any) -> SupSup:
     for task in range(tasks):
         stream = class_incremental(toy_examples(2, 1), toy_examples(2, 2), names(), tasks=3)
         experience = stream.experiences[task % 3]
-        learner.meet(experience.classes)
+        learner.add_classes(experience.classes)
         learner.before(experience)
         for _, norm in learner._norms():
             assert norm.running_mean is not None
@@ -283,7 +295,7 @@ def test_statistics_are_those_of_the_tasks_images_under_its_final_mask() -> None
 
 
 def test_statistics_do_not_hang_on_the_order_in_which_images_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("promptpool.learners.supsup.CHUNK", 8)
+    monkeypatch.setattr("promptpool.learners.supsup.STATISTICS_BATCH", 8)
     train = toy_examples(30, 1, classes=2)  # one class after the other
     moments = []
     for order in (torch.arange(60), torch.arange(60).view(2, 30).T.flatten(), torch.arange(60).flip(0)):
@@ -291,7 +303,7 @@ def test_statistics_do_not_hang_on_the_order_in_which_images_are_stored(monkeypa
         learner._settle(train.select(order))
         moments.append(learner._own()[1])
     whole = tiny(tasks=1).train()
-    monkeypatch.setattr("promptpool.learners.supsup.CHUNK", 60)
+    monkeypatch.setattr("promptpool.learners.supsup.STATISTICS_BATCH", 60)
     whole._settle(train)
     for found in moments:
         torch.testing.assert_close(found, whole._own()[1], rtol=0.1, atol=0.02)
@@ -300,11 +312,11 @@ def test_statistics_do_not_hang_on_the_order_in_which_images_are_stored(monkeypa
 def test_a_task_that_is_told_uses_its_own_mask() -> None:
     learner, batch = tiny(tasks=3).eval(), batch_of()
     for task, classes in enumerate(learner.tasks):
-        told = learner.told(batch, classes)
-        assert told is not None
+        scores = learner.task_logits(batch, classes)
+        assert scores is not None
         expected = learner.run(learner.inputs(batch), learner._ready(learner.subnetwork(task)))
-        torch.testing.assert_close(told[:, list(classes)], expected[:, :2])
-    assert learner.told(batch, (0, 2)) is None, "classes of two tasks tell no task"
+        torch.testing.assert_close(scores[:, list(classes)], expected[:, :2])
+    assert learner.task_logits(batch, (0, 2)) is None, "classes of two tasks tell no task"
 
 
 def test_what_is_kept_of_a_task_is_a_bit_per_weight() -> None:
@@ -316,15 +328,15 @@ def test_what_is_kept_of_a_task_is_a_bit_per_weight() -> None:
             assert torch.equal(learner.masks[-1], expected), "the last scores decide"
     assert [mask.nbytes for mask in learner.masks] == [-(-sum(sizes) // 8)] * 3
     assert learner.tasks == [experience.classes for experience in stream.experiences]
-    assert not any(name.startswith("fixed") for name in learner.state()["weights"]), "a seed makes them again"
+    assert not any(name.startswith("fixed") for name in state(learner)["weights"]), "a seed makes them again"
 
 
-def test_nothing_is_forgotten_when_the_task_is_told() -> None:
+def test_nothing_is_forgotten_when_the_task_is_given() -> None:
     learner, stream = SupSup(resnet18(width=4, image_size=8).eval(), VIEW), toy_stream()
     first = None
     for step in Session(learner, stream, SHORT):
         if step.record is not None:
-            scores = learner.eval().told(stream.tests[0].batch(slice(None)), stream.experiences[0].classes)
+            scores = learner.eval().task_logits(stream.tests[0].batch(slice(None)), stream.experiences[0].classes)
             assert scores is not None
             own = scores[:, list(stream.experiences[0].classes)]
             first = own if first is None else first
@@ -391,7 +403,7 @@ def test_statistics_of_a_new_task_start_afresh_or_from_the_backbone() -> None:
     running.fill_(0.5)
     for weights, expected in (("random", 0.0), ("pretrained", 0.5)):
         learner = SupSup(backbone, VIEW, weights=weights)
-        learner.meet((0, 1))
+        learner.add_classes((0, 1))
         learner.before(toy_stream().experiences[0])
         mean = learner._norms()[0][1].running_mean
         assert mean is not None
@@ -416,15 +428,15 @@ def test_values_that_cannot_be_meant() -> None:
 
 def test_streams_it_is_not_defined_on() -> None:
     learner = SupSup(toy_backbone(), VIEW, outputs=2)
-    assert "boundaries" in str(learner.objection(toy_schedule()))
-    assert learner.objection(toy_domains()) == "outputs = 2: must be at least the classes of a task, 6"
-    assert learner.objection(toy_stream()) is None
+    assert "boundaries" in str(refusal(learner, toy_schedule()))
+    assert refusal(learner, toy_domains()) == "outputs = 2: must be at least the classes of a task, 6"
+    learner.check(toy_stream())
 
 
 def test_a_task_of_one_class_is_told_from_the_idle_neurons() -> None:
     stream = toy_stream(tasks=6)
     learner = SupSup(toy_backbone(), VIEW)
-    assert learner.objection(stream) is None
+    learner.check(stream)
     records = list(learn(learner, stream, SHORT))
     assert records[-1].loss is not None
     assert records[-1].loss < math.log(10)

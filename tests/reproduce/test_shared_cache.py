@@ -85,7 +85,7 @@ def test_a_truncated_file_is_ignored(size: int, tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_ours_is_ignored(tensors: dict[str, Tensor], tmp_path: Path) -> None:
-    save_file(tensors, tmp_path / "file", metadata={"of": known().of})
+    save_file(tensors, tmp_path / "file", metadata={"of": known().fingerprint})
     assert len(loaded(tmp_path / "file")) == 0
 
 

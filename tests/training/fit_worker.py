@@ -18,6 +18,7 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.learners.gdumb import GDumb
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn
 from toys import RANDOM_VIEW, THREADS, VIEW, backbone_of, toy_learner, toy_plan_for_ranks, toy_stream
 
@@ -33,7 +34,7 @@ def fitted(name: str, values: dict[str, Any]) -> dict[str, Tensor]:
     """The weights of a learner whose last fit is over, and where its random numbers have got to."""
     learner = toy_learner(name, view=RANDOM_VIEW, **values)
     list(learn(learner, toy_stream(per_class=5), toy_plan_for_ranks()))
-    return {**learner.state()["weights"], "generator": learner.generator.get_state()}
+    return {**state(learner)["weights"], "generator": learner.generator.get_state()}
 
 
 def main() -> None:

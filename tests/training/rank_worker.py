@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from promptpool import distributed
 from promptpool.files import write_whole
 from promptpool.learners.base import Learner
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn, save_checkpoint
 from promptpool.training.loop import Session
 from promptpool.training.record import Record
@@ -23,12 +24,12 @@ from toys import METHODS, RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks,
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
-    return {key: value.contiguous() for key, value in learner.state()["weights"].items()}
+    return {key: value.contiguous() for key, value in state(learner)["weights"].items()}
 
 
 def assert_one_model(learner: Learner) -> None:
     """Every rank holds the same numbers, batch statistics included."""
-    for key, value in learner.state()["weights"].items():
+    for key, value in state(learner)["weights"].items():
         first, *others = distributed.gather(value[None])
         assert all(torch.equal(first, other) for other in others), key
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from promptpool.backbones.resnet import resnet18
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from promptpool.training.loop import Plan, Session
 from toys import METHODS, ON_RESNET, VALUES, tensors, toy_backbone, toy_stream, toy_view
@@ -36,7 +37,7 @@ def ended(running: Session) -> str:
     for _ in running:
         pass
     digest = hashlib.sha256("\n".join(record.to_json() for record in running.records).encode())
-    for value in tensors(running.learner.state()):
+    for value in tensors(state(running.learner)):
         digest.update(value.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ from promptpool.errors import BadFileError
 from promptpool.files import write_whole
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
-from promptpool.training.checkpoint import kept, learn, load_checkpoint, save_checkpoint
+from promptpool.training.checkpoint import learn, load_checkpoint, save_checkpoint, with_checkpoints
 from promptpool.training.loop import Session
 from toys import SHORT, VIEW, toy_backbone, toy_learner, toy_stream
 
@@ -66,12 +66,12 @@ def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.
 
 def test_is_written_after_each_experience_and_as_often_as_asked(tmp_path: Path) -> None:
     path, half = tmp_path / "checkpoint", session()
-    steps = kept(half, path, seconds=3600)
+    steps = with_checkpoints(half, path, seconds=3600)
     while next(steps).record is None:
         assert not path.exists()
     assert path.exists()
     path.unlink()
-    next(kept(half, path, seconds=0))
+    next(with_checkpoints(half, path, seconds=0))
     assert path.exists()
 
 

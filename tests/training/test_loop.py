@@ -99,9 +99,10 @@ def test_a_schedule_tells_a_learner_nothing_of_its_windows() -> None:
 
 def test_a_learner_that_trains_its_backbone_has_no_frozen_features() -> None:
     backbone = toy_backbone()
-    assert not hasattr(Learner(backbone, VIEW), "frozen")
+    learner = Learner(backbone, VIEW)
+    assert not hasattr(learner, "frozen")
     with pytest.raises(ValueError, match="no frozen features"):
-        Learner(backbone, VIEW, frozen=FrozenFeatures(backbone, VIEW))
+        learner.frozen = FrozenFeatures(backbone, VIEW)
 
 
 def test_batch_statistics_of_a_frozen_network_stay() -> None:
@@ -143,19 +144,19 @@ def test_a_record_says_which_weights_and_which_classes() -> None:
     assert record.facts["loss_classes"] is None
 
 
-def test_a_learner_is_trained_on_its_lesson_and_concluded_before_it_is_judged() -> None:
+def test_training_examples_are_trained_on_and_before_evaluation_comes_before_the_tests() -> None:
     class Half(Learner):
         judged = 0
         told_of: ClassVar[list[tuple[int, ...]]] = []
 
-        def lesson(self, experience: Experience) -> Examples:
+        def training_examples(self, experience: Experience) -> Examples:
             return experience.train.select(slice(0, len(experience.train) // 2))
 
-        def conclude(self) -> None:
+        def before_evaluation(self) -> None:
             assert not self.told_of
             self.judged += 1
 
-        def told(self, batch: Batch, classes: Sequence[int]) -> Tensor:
+        def task_logits(self, batch: Batch, classes: Sequence[int]) -> Tensor:
             self.told_of.append(tuple(classes))
             wrong = self.logits(batch)
             wrong[:] = 0
@@ -190,9 +191,9 @@ class Noting(Learner):
         self.sizes.append(len(batch.y))
         return super().step(batch, descend)
 
-    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+    def task_logits(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
         self.given += 1
-        return super().told(batch, classes)
+        return super().task_logits(batch, classes)
 
 
 def test_a_last_batch_that_is_not_full_can_be_dropped() -> None:

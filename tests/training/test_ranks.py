@@ -14,6 +14,7 @@ from fit_worker import CASES as FITS
 from fit_worker import fitted
 from safetensors.torch import load_file
 
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn
 from promptpool.training.record import Record
 from toys import METHODS, ON_RESNET, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
@@ -50,7 +51,7 @@ def test_two_ranks_equal_one_process_through_a_random_view(name: str, two_ranks:
     learner = toy_learner(name, view=RANDOM_VIEW)
     list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
     weights = load_file(two_ranks / f"{name}.random.safetensors")
-    for key, value in learner.state()["weights"].items():
+    for key, value in state(learner)["weights"].items():
         torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-5)
 
 
@@ -59,7 +60,7 @@ def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
     learner = toy_learner(name)
     expected = list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
     weights = load_file(two_ranks / f"{name}.safetensors")
-    for key, value in learner.state()["weights"].items():
+    for key, value in state(learner)["weights"].items():
         torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-5)
     found = [Record.from_json(line) for line in (two_ranks / f"{name}.jsonl").read_text().splitlines()]
     for ours, theirs in zip(expected, found, strict=True):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from promptpool.learners.state import restore, state
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from promptpool.training.loop import Session
 from toys import METHODS, SHORT, tensors, toy_learner, toy_stream
@@ -51,7 +52,7 @@ def test_what_is_restored_is_a_copy_at_its_own_aligned_place(name: str, tmp_path
     save_checkpoint(tmp_path / "checkpoint", first)
     second = Session(toy_learner(name), toy_stream(), SHORT)
     load_checkpoint(tmp_path / "checkpoint", second)
-    held = [*inner(second.learner), *second.learner.state()["weights"].values()]
+    held = [*inner(second.learner), *state(second.learner)["weights"].values()]
     if second.descend is not None:
         held += [*tensors(second.descend.state_dict())]
     large = [value for value in held if value.numel() > 1]
@@ -59,8 +60,8 @@ def test_what_is_restored_is_a_copy_at_its_own_aligned_place(name: str, tmp_path
         assert value.data_ptr() % 64 == 0, f"{name}: {[*value.shape]} is not aligned"
         assert value.untyped_storage().data_ptr() == value.data_ptr(), f"{name}: {[*value.shape]} lies inside another"
     again = Session(toy_learner(name), toy_stream(), SHORT)
-    state = second.learner.state()
-    again.learner.restore(state)
-    theirs = {value.untyped_storage().data_ptr() for value in tensors(state) if value.numel()}
-    ours = {value.untyped_storage().data_ptr() for value in tensors(again.learner.state()) if value.numel()}
+    saved = state(second.learner)
+    restore(again.learner, saved)
+    theirs = {value.untyped_storage().data_ptr() for value in tensors(saved) if value.numel()}
+    ours = {value.untyped_storage().data_ptr() for value in tensors(state(again.learner)) if value.numel()}
     assert not ours & theirs, "a learner restored from another one's state shares nothing with it"

@@ -1,15 +1,15 @@
 """Frozen features, computed once.
 
-q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs
-read it. Ids are made of contents, so one store serves any number of streams.
+q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs read it
+from the store. An example's id is a hash of its content, so one store serves any number of streams.
 
-With several threads the last bits of a feature depend on the size of the batch it is computed in and on its place
-there. So every feature is computed in a chunk of one size, at the place that its id says: whichever batch asks for it
-first, in whichever run or process, it is the same to the bit. Places of a chunk that nobody asked for are given to
-examples that were announced by `expect`, so that they are not wasted.
+With several threads the last bits of a feature depend on the size of the batch it is computed in, and on its place in
+that batch. So every feature is computed in a chunk of fixed size, at a place that its id decides. It is then the same
+to the bit, whichever batch, run or process asks for it first. Free places of a chunk are filled with examples that
+`expect` announced.
 
-`save` and `load` keep features between processes; a file that is damaged, of something else, or made by another number
-of threads or another version of torch is as good as none.
+`save` and `load` share features between processes. A file is ignored if it is damaged, belongs to another backbone or
+view, or was made with another number of threads or another version of torch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.data.stream import Batch, Examples, held
+from promptpool.data.stream import Batch, Examples, in_memory
 from promptpool.data.views import View
 from promptpool.files import write_whole
 
-CHUNK = 8  # images in one pass; a multiple of it costs hardly less on a processor
+CHUNK = 8  # images in one pass; larger chunks are hardly faster on a CPU
 
 
 @torch.no_grad()
@@ -40,7 +40,7 @@ def plain_features(backbone: FeatureExtractor, view: View, x: Tensor) -> Tensor:
 
 
 class FrozenFeatures:
-    """The features of every example met so far, by id."""
+    """The features of every example seen so far, by id."""
 
     def __init__(self, backbone: FeatureExtractor, view: View) -> None:
         self.backbone = backbone.eval()
@@ -48,14 +48,14 @@ class FrozenFeatures:
         self._slots: dict[int, int] = {}
         self._table = torch.empty(0, backbone.dim)
         self._expected: Examples | None = None
-        self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # rows of the expected, by place
+        self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # expected rows, by place in a chunk
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def expect(self, examples: Examples) -> None:
-        """Announce examples that will be asked for soon; nothing is computed for them alone."""
-        self._expected = examples if held(examples.source) else None  # others would be decoded twice
+        """Announce examples that will be asked for soon; they only fill chunks that are computed anyway."""
+        self._expected = examples if in_memory(examples.source) else None  # images on disk would be decoded twice
         self._waiting = [deque() for _ in range(CHUNK)]
         if self._expected is not None:
             for row, identity in enumerate(examples.ids.tolist()):
@@ -77,7 +77,7 @@ class FrozenFeatures:
         return self._table[[self._slots[identity] for identity in ids]].to(batch.x.device)
 
     def _fill(self, chunk: dict[int, int], x: dict[int, Tensor], asked: dict[int, int], device: torch.device) -> None:
-        """Give the places that are free to examples that will be asked for."""
+        """Fill the free places of a chunk with expected examples."""
         if self._expected is None:
             return
         found: dict[int, int] = {}
@@ -96,29 +96,29 @@ class FrozenFeatures:
 
     @torch.no_grad()
     def _compute(self, chunk: dict[int, int], x: dict[int, Tensor]) -> None:
-        """Compute the examples of a chunk, each at its place; places that are still free repeat one of them."""
+        """Compute the features of a chunk, each example at its place; places still free repeat one of them."""
         filler = next(iter(x.values()))
         images = torch.stack([x.get(place, filler) for place in range(CHUNK)])
         features = self.backbone.features(self.view.plain(images))
         self._keep(list(chunk.values()), features[list(chunk)])
 
     @cached_property
-    def of(self) -> str:
-        """What the features depend on, beside the images: to the bit also on versions, device and threads."""
+    def fingerprint(self) -> str:
+        """A hash of what the bits of a feature depend on beside the image: backbone, view, versions and threads."""
         device = next((parameter.device.type for parameter in self.backbone.parameters()), "cpu")
         machine = (torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), device, CHUNK)
         return hashlib.sha256(repr((self.backbone.fingerprint(), asdict(self.view), machine)).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write all that is known."""
+        """Write all features to a file."""
         tensors = {"ids": torch.tensor(list(self._slots)), "features": self._table[: len(self)].contiguous()}
-        write_whole(path, save(tensors, metadata={"of": self.of}))
+        write_whole(path, save(tensors, metadata={"of": self.fingerprint}))
 
     def load(self, path: Path) -> None:
-        """Take in what a file knows and this does not."""
+        """Add the features of a file that are not here yet."""
         try:
             with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}).get("of") != self.of:
+                if (file.metadata() or {}).get("of") != self.fingerprint:
                     return
                 ids, features = file.get_tensor("ids"), file.get_tensor("features")
         except (SafetensorError, OSError):

@@ -49,9 +49,9 @@ class Rows(Protocol):
     def __getitem__(self, index: Tensor, /) -> Tensor: ...
 
 
-def held(source: Rows) -> bool:
+def in_memory(source: Rows) -> bool:
     """Whether the rows lie in memory, so that reading them ahead of time gains nothing."""
-    return all(map(held, source.parts)) if isinstance(source, Joined) else isinstance(source, Tensor)
+    return all(map(in_memory, source.parts)) if isinstance(source, Joined) else isinstance(source, Tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class Examples:
         if size < 1:
             raise ValueError(f"size = {size}: a batch holds at least one example")
         parts = [slice(begin, begin + size) for begin in range(0, len(self), size)]
-        yield from map(self.batch, parts) if held(self.source) else in_advance(self.batch, parts)
+        yield from map(self.batch, parts) if in_memory(self.source) else in_advance(self.batch, parts)
 
     @property
     def classes(self) -> tuple[int, ...]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ from promptpool.files import locked
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.progress import report
-from promptpool.training.loop import Plan, check
+from promptpool.training.loop import Plan, check_session
 
 # What each scenario takes.
 FITS: dict[str, type] = {
@@ -83,7 +81,7 @@ class SharedCache:
                 self.written[key] = len(features)
 
     def _file(self, folder: Path, key: str) -> Path:
-        return folder / f"{self.features[key].of[:16]}.safetensors"
+        return folder / f"{self.features[key].fingerprint[:16]}.safetensors"
 
 
 def build(config: Config, cache: SharedCache | None = None) -> Built:
@@ -93,15 +91,15 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     view = _made("view", View, _own_view(backbone) | config["view"])
     plan = _made("plan", Plan, config["plan"])
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
-    frozen = cache.frozen(repr((config["backbone"], view)), backbone, view)
-    shared = {"frozen": frozen} if _reads_frozen(LEARNERS[name], values) else {}
-    learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
+    learner: Learner = _made("learner", LEARNERS[name], values, backbone, view)
+    if learner.reads_frozen:
+        learner.frozen = cache.frozen(repr((config["backbone"], view)), backbone, view)
     dataset = config["dataset"]
     if dataset.get("size") == 0:
         dataset = dataset | {"size": round(view.size / (view.test_crop or 1))}  # images as large as they are looked at
     stream, notes = _stream(dataset, config["scenario"], cache)
     try:
-        check(learner, stream, plan)
+        check_session(learner, stream, plan)
     except ValueError as error:
         raise ConfigError(_prefixed(str(error), config)) from error
     return Built(config, learner, stream, plan, notes)
@@ -124,13 +122,6 @@ def _backbone(values: Config, cache: SharedCache) -> ViT | ResNet18:
         made = _made("backbone", fresh, keywords) if fresh else _made("backbone", load_backbone, keywords, name)
         cache.backbones[key] = made.eval()
     return cache.backbones[key]
-
-
-def _reads_frozen(method: Callable[..., Learner], values: Config) -> bool:
-    """Whether a learner with these values takes frozen features."""
-    made = method.func if isinstance(method, partial) else method
-    kept = getattr(made, "keeps_original", False) or not values.get("train_backbone")
-    return kept and "frozen" in inspect.signature(method).parameters
 
 
 def _stream(dataset: Config, scenario: Config, cache: SharedCache) -> tuple[Stream, Notes]:
@@ -162,10 +153,10 @@ def _noting(notes: Notes) -> Iterator[None]:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def _made(table: str, target: Any, values: Config, *positional: Any, **shared: Any) -> Any:
+def _made(table: str, target: Any, values: Config, *positional: Any) -> Any:
     """What `target` makes of the values; its complaints name the table."""
     try:
-        return target(*positional, **values, **shared)
+        return target(*positional, **values)
     except ValueError as error:
         raise ConfigError(f"{table}.{error}" if str(error).split(" ")[0] in values else str(error)) from error
 

@@ -196,11 +196,9 @@ def _table(table: str, values: Any, target: Callable[..., Any]) -> Config:
 def keywords(target: Callable[..., Any]) -> Signature:
     """The keywords that a configuration may set, with their types: numbers, text, truth values and pairs."""
     source = target.func if isinstance(target, partial) else target
-    hints = typing.get_type_hints(vars(source)["__init__"] if isinstance(source, type) else source)
-    parameters = inspect.signature(target).parameters.items()
+    parameters = inspect.signature(target, eval_str=True).parameters.values()
     every = is_dataclass(source)  # View and Plan take their values by position too
-    names = [name for name, parameter in parameters if every or parameter.kind is parameter.KEYWORD_ONLY]
-    return {name: hints[name] for name in names if name != "frozen"}
+    return {p.name: p.annotation for p in parameters if every or p.kind is p.KEYWORD_ONLY}
 
 
 def defaults(target: Callable[..., Any]) -> Config:

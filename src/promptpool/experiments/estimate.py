@@ -9,6 +9,7 @@ import torch
 
 from promptpool.experiments.build import Built
 from promptpool.experiments.runner import peak_memory
+from promptpool.learners.base import trained_parameter_count
 from promptpool.training.loop import Session
 
 
@@ -35,7 +36,7 @@ def estimate(built: Built, *, probes: int = 3) -> Estimate:
         tested += sum(len(test) for test in built.stream.tests if not seen.isdisjoint(test.classes))
     first = session.steps // session.epochs
     seconds = first * fresh + (session.steps - first) * known + tested * per_image
-    trained = built.learner.trained_parameters(len(built.stream.class_names))
+    trained = trained_parameter_count(built.learner, len(built.stream.class_names))
     return Estimate(seconds, peak_memory(), session.steps, trained)
 
 

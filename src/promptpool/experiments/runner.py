@@ -22,7 +22,8 @@ from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import differences, written
 from promptpool.files import locked, write_whole
-from promptpool.training.checkpoint import kept, load_checkpoint, save_checkpoint
+from promptpool.learners.base import trained_parameter_count
+from promptpool.training.checkpoint import load_checkpoint, save_checkpoint, with_checkpoints
 from promptpool.training.folder import (
     CHECKPOINT,
     CONFIG,
@@ -73,7 +74,7 @@ def go_on(built: Built, path: Path, *, seconds: float = 60.0) -> Generator[Step,
         times = read_times(path)[: len(session.records)]
         begin = time.monotonic()
         try:
-            for step in kept(session, path / CHECKPOINT, seconds=seconds):
+            for step in with_checkpoints(session, path / CHECKPOINT, seconds=seconds):
                 if step.record is not None and distributed.rank() == 0:
                     times.append(round(time.monotonic() - begin, 2))
                     write_records(path, session.records)
@@ -132,7 +133,7 @@ def environment(built: Built) -> dict[str, Any]:
         "images": [len(experience.train) for experience in stream.experiences],
         "skipped": [list(file) for file in built.notes.skipped],
         "notes": built.notes.texts,
-        "trained_parameters": learner.trained_parameters(len(stream.class_names)),
+        "trained_parameters": trained_parameter_count(learner, len(stream.class_names)),
     }
 
 

@@ -1,13 +1,13 @@
-"""A quadratic pull towards where parameters have been.
+"""A quadratic penalty that pulls parameters towards earlier values.
 
     1/2 sum_t sum_i F_ti (theta_i - theta_ti)^2
 
-A sum of parabolas is a parabola, so any number of anchors is kept as one weight and one centre per parameter, and
-one number for the height of the vertex:
+A sum of parabolas is a parabola. So any number of anchors takes one weight and one centre per parameter, and one
+number for the height of the vertex:
 
     A (theta - a)^2 + F (theta - b)^2 = (A + F) (theta - c)^2 + A F / (A + F) (a - b)^2,   c = (A a + F b) / (A + F)
 
-Nothing is approximated by this, and nothing is subtracted from a number of its own size.
+This is exact, and numbers of like size are never subtracted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from promptpool.learners.head import with_rows
 
 
 class Anchor:
-    """Weights and centres by parameter name; none until the first are added.
+    """Weights and centres by parameter name; there are none until `add` or `move` is called.
 
-    A parameter may have grown rows since: those have no weight.
+    Rows that a parameter has gained since have no weight.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Anchor:
         return bool(self.weights)
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The sum above, with its gradient; 0 where there is no anchor yet."""
+        """The sum above, with its gradient; 0 if there is no anchor yet."""
         parts = []
         for name, weight in self.weights.items():
             parameter = parameters[name]
@@ -46,12 +46,12 @@ class Anchor:
 
     @torch.no_grad()
     def add(self, parameters: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> None:
-        """One more anchor, where the parameters are now."""
+        """Add an anchor at the present parameters."""
         for name, parameter in parameters.items():
             new = fisher[name]
             weight, centre = (
-                with_rows(held[name].to(new), len(new)) if name in held else torch.zeros_like(new)
-                for held in (self.weights, self.centres)
+                with_rows(present[name].to(new), len(new)) if name in present else torch.zeros_like(new)
+                for present in (self.weights, self.centres)
             )
             share = new / (weight + new).clamp(min=torch.finfo(new.dtype).tiny)
             between = weight * share * (centre - parameter).square()
@@ -60,7 +60,7 @@ class Anchor:
             self.centres[name] = torch.lerp(centre, parameter, share)
 
     def move(self, parameters: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> None:
-        """One anchor instead of all there were, where the parameters are now."""
+        """Replace all anchors by one at the present parameters."""
         self.weights = {name: fisher[name] for name in parameters}
         self.centres = {name: parameter.detach()[: len(fisher[name])].clone() for name, parameter in parameters.items()}
         self.height = 0.0

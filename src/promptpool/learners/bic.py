@@ -6,26 +6,26 @@ Stage 1, on the new images X^m and the memory X^n, with n old and m new classes:
     L_c = CE(o(x), y) over the n + m classes                                   the classification loss
     loss = lambda L_d + (1 - lambda) L_c,  lambda = n / (n + m)                mean over X^n and X^m
 
-Stage 2, with all else frozen, on as many held-out images of each class, old or new, none of them trained on:
+Stage 2, with all else frozen, on held-out images, equally many of each class, old or new, that were not trained on:
 
     o_k := alpha o_k + beta for the m new classes, o_k as it is for others     Eq. 4
     alpha, beta = those with the least CE(o(x), y)                             Eq. 5
 
-The corrected model is the one that is tested, that teaches (p) and that learns on: each experience's alpha and
-beta stay applied to its classes. The share `held_out` of a class's images and of the memory's places is for held-out
-images (9:1 in the paper); `held_places` says the places, where a tenth of a small memory is less than one per class.
+The corrected model is tested, teaches (p) and learns on: each experience's alpha and beta stay applied to its classes.
+The paper holds out one image in ten, and one of the memory's places in ten (`held_out`). A tenth of a small memory is
+less than one place per class; then `held_places` says how many there are.
 
-Deviations: exemplars are drawn by lot, not by herding. A step replays as many images as are new and weighs the two
+Deviations: exemplars are drawn at random, not by herding. A step replays as many images as are new, and weighs the two
 means by the sizes of X^n and X^m: the expectation of the paper's mean, which draws from their union. Each batch of new
-images takes as many steps, with other replayed images, as make an epoch as long as one over the union (a whole number,
-so nearly). Eq. 5 is descended on all rows at once and at one rate. The released code lowers the rate and adds 0.05
-beta^2, which the paper does not have and this does not either; that code corrects the newest classes alone and leaves
-others to distillation.
-Where classes come again, m counts those of the experience and Eq. 4 acts on what is corrected already.
+images takes several steps, with other replayed images, so that an epoch is nearly as long as one over the union. Eq. 5
+is minimised on all rows at once and at a constant rate. The released code lowers the rate and adds 0.05 beta^2, which
+is not in the paper and not here; it corrects the newest classes alone and leaves the others to distillation.
+If classes come again, m counts those of the experience, and Eq. 4 acts on scores that are corrected already.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,27 +34,35 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import above_zero, below_one, share
+from promptpool.checks import above_zero, below_one, inside_zero_one
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
-from promptpool.learners.replay import not_current, replayed
-from promptpool.learners.snapshot import Snapshot, taught
+from promptpool.learners.base import Learner, check_boundaries
+from promptpool.learners.keywords import Shared
+from promptpool.learners.replay import not_current, plain_logits, replayed
+from promptpool.learners.teacher import Teacher, taught
 from promptpool.losses import columns, distillation
-from promptpool.memory import CHUNK, Memory, join, pick, turns
+from promptpool.memory import AT_ONCE, Memory, join, pick, turns
 from promptpool.optim import Descent
 
 
 class BiC(Learner):
     """Replay and distillation, then a scale and a shift for the scores of the newest classes.
 
-    `capacity` counts all images kept, those held out included. The `bias_` values are of stage 2.
+    Keywords, beside those of `Learner`:
+        `capacity`: how many images are kept, those held out included.
+        `held_out`: the share of a class's images, and of the memory's places, that is held out for stage 2.
+        `held_places`: how many of the memory's places are for held-out images; None for the share `held_out`.
+        `temperature`: T of the distillation, Eq. 1.
+        `bias_epochs`: the steps of stage 2; 0 for no correction.
+        `bias_rate`: the learning rate of stage 2.
+        `bias_momentum`: the momentum of stage 2.
     """
 
     remembers = ("memory", "held", "teacher", "old", "memory_share")
+    defaults: ClassVar[Shared] = {**Learner.defaults, "loss_classes": "seen"}
     at_the_end = "scores are corrected"
-    needs_boundaries = "it corrects the newest task's scores"
+    memory: Memory
     scale: Tensor  # [C]
     shift: Tensor  # [C]
 
@@ -70,23 +78,11 @@ class BiC(Learner):
         bias_epochs: int = 200,
         bias_rate: float = 0.1,
         bias_momentum: float = 0.9,
-        loss_classes: str = "seen",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
-        not_current(loss_classes)
-        share(held_out=held_out)
+        super().__init__(backbone, view, **shared)
+        not_current(self.loss_classes)
+        inside_zero_one(held_out=held_out)
         places = round(held_out * capacity) if held_places is None else held_places
         if not 0 < places < capacity:
             held = f"held_out = {held_out}" if held_places is None else f"held_places = {held_places}"
@@ -101,7 +97,7 @@ class BiC(Learner):
         self.register_buffer("shift", torch.zeros(0))
         self.memory = Memory(capacity - places, generator=self.generator, policy="balanced")
         self.held = Memory(places, generator=self.generator, policy="balanced")
-        self.teacher = Snapshot(self, "backbone", "head")
+        self.teacher = Teacher(self, "backbone", "head")
         self.old: tuple[int, ...] = ()  # the classes that the teacher knows
         self.memory_share = 0.0  # of the images of stage 1
         self._splits: WeakKeyDictionary[Experience, tuple[Examples, Examples]] = WeakKeyDictionary()
@@ -112,10 +108,10 @@ class BiC(Learner):
         replay = replayed(batch, self.memory)
         own, theirs = taught(self, self.teacher, batch, replay)
         logits, answers = self.corrected(self.head(own)), self.corrected(self.teacher["head"](theirs))
-        kept = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature)  # Eq. 1
+        old = distillation(columns(logits, self.old), columns(answers, self.old), self.temperature)  # Eq. 1
         right = F.cross_entropy(self.visible(logits), torch.cat([batch.y, replay.y]), reduction="none")  # L_c
         weight = len(self.old) / (len(self.old) + len(self.current))
-        each: Tensor = weight * kept + (1 - weight) * right
+        each: Tensor = weight * old + (1 - weight) * right
         new, again = each[: len(batch.y)].mean(), each[len(batch.y) :].mean()
         return (1 - self.memory_share) * new + self.memory_share * again
 
@@ -132,14 +128,14 @@ class BiC(Learner):
         classes = logits.shape[1]
         return logits * self.scale[:classes] + self.shift[:classes]
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
         added = len(self.head.bias) - len(self.scale)
         self.scale = torch.cat([self.scale, self.scale.new_ones(added)])
         self.shift = torch.cat([self.shift, self.shift.new_zeros(added)])
 
     def split(self, experience: Experience) -> tuple[Examples, Examples]:
-        """The examples that are trained on, and those held out: as many of each class as have a place."""
+        """The examples that are trained on, and those held out: of each class at most as many as have a place."""
         if experience not in self._splits:
             y, places = experience.train.y, self.held.capacity // len(experience.classes)
             seed = np.random.SeedSequence([self.seed, experience.index]).generate_state(1)
@@ -151,11 +147,11 @@ class BiC(Learner):
             self._splits[experience] = experience.train.select(~out), experience.train.select(out)
         return self._splits[experience]
 
-    def lesson(self, experience: Experience) -> Examples:
+    def training_examples(self, experience: Experience) -> Examples:
         return self.split(experience)[0]
 
     def before(self, experience: Experience) -> None:
-        self.memory_share = len(self.memory) / (len(self.memory) + len(self.lesson(experience)))
+        self.memory_share = len(self.memory) / (len(self.memory) + len(self.training_examples(experience)))
 
     def after(self, experience: Experience) -> None:
         trained, held = self.split(experience)
@@ -168,7 +164,7 @@ class BiC(Learner):
 
     def correct(self, rows: Batch) -> None:
         """Stage 2: scale and shift the scores of the current classes."""
-        logits = self.logits_of(rows, CHUNK)
+        logits = plain_logits(self, rows, AT_ONCE)
         y, newest = rows.y.to(self.device), torch.zeros_like(self.scale, dtype=torch.bool)
         newest[list(self.current)] = True
         alpha, beta = nn.Parameter(self.scale.new_ones(())), nn.Parameter(self.scale.new_zeros(()))
@@ -180,14 +176,16 @@ class BiC(Learner):
         self.scale = torch.where(newest, alpha.detach() * self.scale, self.scale)
         self.shift = torch.where(newest, alpha.detach() * self.shift + beta.detach(), self.shift)
 
-    def objection(self, stream: Stream) -> str | None:
-        classes, held, again = len(stream.class_names), self.held.capacity, self.memory.capacity
-        if min(held, again) < classes:
-            return (
-                f"capacity = {self.capacity}: gives {held} places to images held out and {again} to others, and each "
-                f"must have one per class, {classes}: set held_places = {classes} and capacity to {2 * classes} or more"
+    def check(self, stream: Stream) -> None:
+        class_count, held, others = len(stream.class_names), self.held.capacity, self.memory.capacity
+        if min(held, others) < class_count:
+            raise ValueError(
+                f"capacity = {self.capacity}: gives {held} places to images held out and {others} to others, and each "
+                f"must have one per class, {class_count}: set held_places = {class_count} and capacity to "
+                f"{2 * class_count} or more"
             )
-        return super().objection(stream)
+        check_boundaries(self, stream, "it corrects the newest task's scores")
+        super().check(stream)
 
 
 def _balanced(rows: Batch) -> Batch:

@@ -7,14 +7,14 @@
     loss = L_asym + lambda * L_IRD, both divided by 2N                                                         Eq. 9
 
 S are the rows of the present task, P_i the other rows with the label of row i; rows from the memory are positives and
-negatives but never anchors. The past model is that of the end of the task before. After each task a new linear head
-is fitted to the frozen features of the memory and the task's own images, with classes drawn equally often.
+negatives but never anchors. The past model is the one at the end of the previous task. After each task a new linear
+head is fitted to the features of the memory and of the task's own images, with classes drawn equally often.
 
-Deviations: a batch is joined by as many images of the memory as it has; the paper shuffles task and memory together.
-Views are crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed
-once. The learning rate is constant within a task. Where a class comes again in another domain, all its images are
-positives of each other; the paper takes it for another class there. The head's loss is over the classes seen, in the
-authors' code over all there will be. That code also multiplies L_asym by t / 0.07, so that its lambda is worth
+Deviations: each batch is joined by as many images of the memory; the paper shuffles task and memory together. Views are
+crops and flips, without changes of colour. The head is fitted in the plain view, whose features are computed once. The
+learning rate is constant within a task. If a class comes again in another domain, all its images are positives of each
+other; the paper treats it as another class there. The head's loss is over the classes seen; in the authors' code it is
+over all classes of the stream. That code also multiplies L_asym by t / 0.07, so that its lambda is worth
 0.07 / t = 0.14 of the one here.
 """
 
@@ -34,27 +34,37 @@ from promptpool.backbones.features import plain_features
 from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
+from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
-from promptpool.learners.replay import rehearsed, too_small
-from promptpool.learners.snapshot import Snapshot
+from promptpool.learners.replay import check_capacity, rehearsed
+from promptpool.learners.teacher import Teacher
 from promptpool.losses import asymmetric_contrast, relation_distillation
-from promptpool.memory import CHUNK, Memory, join, pick
+from promptpool.memory import AT_ONCE, Memory, join, pick
 from promptpool.optim import Descent
 
-DECAY = (0.6, 0.75, 0.9)  # shares of the head's epochs after which its learning rate is a fifth of what it was
+DECAY = (0.6, 0.75, 0.9)  # fractions of the head's epochs at which its learning rate is divided by 5
 
 
 class Co2L(Learner):
-    """A representation learned by contrast and kept by distillation, below a head that is fitted after each task.
+    """A representation that contrast teaches and distillation preserves, with a head fitted after each task.
 
-    `temperature` is t, `relation_temperature` kappa, `past_temperature` kappa*, `distillation` lambda.
+    Keywords; `seed` is that of `Learner`:
+        `capacity`: how many images the memory holds.
+        `temperature`: t, of the contrast.
+        `relation_temperature`: kappa, of the present model's relations.
+        `past_temperature`: kappa*, of the past model's relations.
+        `distillation`: lambda, the weight of L_IRD.
+        `projection_dim`: the size of z.
+        `head_epochs`: how long a head is fitted.
+        `head_batch_size`: the features in a batch of that fit, at most.
+        `head_learning_rate`: the learning rate at which that fit begins.
+        `train_backbone`: must be True; it is a keyword so that False is refused with the reason.
     """
 
     remembers = ("memory", "past")
     at_the_end = "a head is fitted"
-    needs_boundaries = "its past model is that of the end of the task before"
+    memory: Memory
 
     def __init__(
         self,
@@ -101,7 +111,7 @@ class Co2L(Learner):
         self.head_learning_rate = head_learning_rate
         self.projection = Projection(backbone.dim, projection_dim, self.generator)
         self.memory = Memory(capacity, generator=self.generator, policy="balanced")
-        self.past = Snapshot(self, "backbone", "projection")
+        self.past = Teacher(self, "backbone", "projection")
 
     def loss(self, batch: Batch) -> Tensor:
         parts = list(rehearsed(batch, self.memory))
@@ -125,16 +135,16 @@ class Co2L(Learner):
             self.past.take()
 
     def after(self, experience: Experience) -> None:
-        train = self.lesson(experience)
-        rows = [self._featured(batch) for batch in train.batches(CHUNK)]
+        train = self.training_examples(experience)
+        rows = [self._featured(batch) for batch in train.batches(AT_ONCE)]
         if len(self.memory):
             rows.insert(0, self._featured(self.memory.rows))
         self.memory.add_all(train)
         self.fit_head(reduce(join, rows))
 
     def fit_head(self, rows: Batch) -> None:
-        """A new head for these features, [n, D], with every class drawn equally often."""
-        self.head = Head(self.head.dim, classes=len(self.head.bias), generator=self.generator).to(self.device)
+        """Fit a new head to these features, [n, D], with every class drawn equally often."""
+        self.head = Head(self.head.dim, class_count=len(self.head.bias), generator=self.generator).to(self.device)
         weights = 1 / torch.bincount(rows.y)[rows.y]
         for stage, epochs in enumerate(_stages(self.head_epochs)):
             rate = self.head_learning_rate * 0.2**stage
@@ -150,11 +160,13 @@ class Co2L(Learner):
                     generator=self.generator,
                 )
 
-    def objection(self, stream: Stream) -> str | None:
-        return too_small(self.capacity, stream) or super().objection(stream)
+    def check(self, stream: Stream) -> None:
+        check_capacity(self.capacity, stream)
+        check_boundaries(self, stream, "its past model is that of the end of the task before")
+        super().check(stream)
 
     def _featured(self, rows: Batch) -> Batch:
-        """Rows with their features in the plain view in place of images; copies, for the memory's own rows change."""
+        """Rows with features in the plain view instead of images; copies, because the memory's own rows change."""
         mode = self.training
         self.eval()
         features = plain_features(self.backbone, self.view, rows.x.to(self.device))
@@ -177,5 +189,5 @@ class Projection(nn.Module):
 
 def _stages(epochs: int) -> list[int]:
     """How many epochs the head is fitted at each learning rate."""
-    ends = [0, *(round(share * epochs) for share in DECAY), epochs]
+    ends = [0, *(round(fraction * epochs) for fraction in DECAY), epochs]
     return [end - begin for begin, end in pairwise(ends)]

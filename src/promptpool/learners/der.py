@@ -7,9 +7,9 @@
 
 with h = g after f, each term a mean over as many examples as are new. Nothing needs boundaries.
 
-Where the loss sees every class from the start (`loss_classes="all"`, the default and the authors' head of fixed size)
-logits are kept and compared over all of them. Otherwise they are kept for the classes seen at that time and compared
-on these alone.
+If the loss compares every class from the start (`loss_classes="all"`, the default, like the authors' head of fixed
+size), logits are stored and compared over all of them. Otherwise they are stored for the classes seen at that time, and
+compared on these alone.
 
 Deviations: Eq. 6 has the squared norm, a sum over classes; the authors' code, to which the published alphas belong, and
 this one take the mean. Within one draw from the memory no row comes twice before each came once.
@@ -17,16 +17,18 @@ this one take the mean. Within one draw from the memory no row comes twice befor
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import zero_or_more
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.keywords import Shared
 from promptpool.learners.replay import replay_classes, replayed
 from promptpool.losses import logit_distance
 from promptpool.memory import Memory
@@ -34,13 +36,18 @@ from promptpool.optim import Descent
 
 
 class DER(Learner):
-    """DER++ with a memory of `capacity` examples and their logits; with `beta=0` this is DER.
+    """DER++: a memory of examples with their logits; with `beta=0` this is DER.
 
-    `every_epoch` offers an example to the memory whenever it is shown, with its logits of then, as the authors' code
-    does; otherwise when it is shown for the first time only.
+    Keywords, beside those of `Learner`:
+        `capacity`: how many examples the memory holds.
+        `alpha`: the weight of the distance to the stored logits.
+        `beta`: the weight of the cross-entropy of replayed examples.
+        `every_epoch`: True offers an example to the memory in every epoch, with its logits of that moment, as the
+            authors' code does; False in the first epoch only.
     """
 
     remembers = ("memory",)
+    memory: Memory
 
     def __init__(
         self,
@@ -51,21 +58,9 @@ class DER(Learner):
         alpha: float = 0.1,
         beta: float = 0.5,
         every_epoch: bool = True,
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         zero_or_more(alpha=alpha, beta=beta)
         self.capacity, self.alpha, self.beta, self.every_epoch = capacity, alpha, beta, every_epoch
         self.memory = Memory(capacity, generator=self.generator)
@@ -92,6 +87,6 @@ class DER(Learner):
             self.memory.add(batch._replace(extra={"logits": then}))
         return loss
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
-        self.memory.widen("logits", len(self.head.bias), -torch.inf)  # classes that were not there
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
+        self.memory.widen("logits", len(self.head.bias), -torch.inf)  # these classes were not known then

@@ -7,10 +7,10 @@
 
 BT is the Barlow Twins loss of two views x', x'' of stream and memory images, through a projector P. Each g_l is a 3x3
 convolution, batch normalisation, relu, and pooling to the size of h_l; g is the head. One memory serves both nets. A
-replayed image's soft label is the softmax(z / temperature) that the model gave it at the end of the task in which
-it came into the memory; until then, and on streams without boundaries, an image has none and the last term
-leaves it out. As in the released code, the supervised loss also reaches the slow net; with `train_backbone=False`
-the slow net stays as it is and learns from neither.
+replayed image's soft label is the softmax(z / temperature) that the model gave it at the end of the task in which it
+came into the memory. Until then, and on streams without boundaries, an image has no soft label and the last term leaves
+it out. As in the released code, the supervised loss also trains the slow net. With `train_backbone=False` the slow net
+is frozen.
 
 Deviations: two views differ by crop and flip alone (the released code also changes colours and blurs). The slow net
 sees the present batch and as many replayed images (there: the batch in the first task, 32 replayed ones after).
@@ -25,28 +25,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
 from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.replay import rehearsed, replay_classes
+from promptpool.learners.keywords import Shared
+from promptpool.learners.replay import plain_logits, rehearsed, replay_classes
 from promptpool.losses import barlow_twins
-from promptpool.memory import CHUNK, Memory, pick
+from promptpool.memory import AT_ONCE, Memory, pick
 from promptpool.optim import Descent
 
 
 class DualNet(Learner):
-    """A slow net that learns without labels, and a fast net that adapts its maps; needs a ResNet-18."""
+    """A slow net that learns without labels, and a fast net that adapts its maps; needs a ResNet-18.
+
+    Keywords, beside those of `Learner`:
+        `capacity`: how many examples the memory holds.
+        `policy`: which examples the memory keeps: "reservoir", "balanced" over classes, or "greedy".
+        `distil`: the weight of the divergence from soft labels.
+        `temperature`: what scores are divided by for soft labels.
+        `fast_steps`: the supervised steps for each batch.
+        `slow_steps`: K, the steps without labels before a look-ahead.
+        `slow_rounds`: how many look-aheads there are for each batch.
+        `slow_rate`: the learning rate of the steps without labels.
+        `lookahead`: the share of the way that a look-ahead goes.
+        `redundancy`: the weight of the off-diagonal terms in the Barlow Twins loss.
+        `projector`: the hidden width of the projector P.
+        `slow_crop`: the least and the largest share of the area that the slow net's random crops take.
+        `slow_flip`: True flips the slow net's views at random.
+    """
 
     remembers = ("memory", "soft_ids", "soft")
+    memory: Memory
     backbone: ResNet18
 
     def __init__(
@@ -67,23 +85,11 @@ class DualNet(Learner):
         projector: int = 256,
         slow_crop: tuple[float, float] = (0.4, 1.0),
         slow_flip: bool = True,
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
         if not isinstance(backbone, ResNet18):
             raise ValueError(f"backbone = {type(backbone).__name__}: has no maps for DualNet to adapt, use resnet18")
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         at_least(1, fast_steps=fast_steps, slow_steps=slow_steps, projector=projector)
         zero_or_more(distil=distil, redundancy=redundancy, slow_rounds=slow_rounds)
         above_zero(temperature=temperature, slow_rate=slow_rate)
@@ -106,13 +112,13 @@ class DualNet(Learner):
                 nn.Linear(projector, backbone.dim, bias=False),
             ),
             self.generator,
-        ).requires_grad_(train_backbone)
+        ).requires_grad_(self.train_backbone)
         self.memory = Memory(capacity, generator=self.generator, policy=policy)
         self.soft_ids = torch.empty(0, dtype=torch.long)  # sorted: the rows of the memory that have a soft label
         self.soft = torch.empty(0, 0)  # one row each, one column per class
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
         self.soft = F.pad(self.soft, (0, max(len(self.head.bias) - self.soft.shape[1], 0)))
 
     def features(self, *batches: Batch) -> Tensor:
@@ -153,7 +159,7 @@ class DualNet(Learner):
         return loss
 
     def look_ahead(self, batch: Batch, weight: float) -> None:
-        """Go `slow_steps` steps without labels, then keep `lookahead` of the way."""
+        """Take `slow_steps` steps without labels, then go back to `lookahead` of the way."""
         slow = nn.ModuleList([self.backbone, self.projection])
         state = [value for value in (*slow.parameters(), *slow.buffers()) if value.is_floating_point()]
         before = [value.detach().clone() for value in state]
@@ -172,11 +178,11 @@ class DualNet(Learner):
 
     @torch.no_grad()
     def after(self, experience: Experience) -> None:
-        """Give soft labels to what came into the memory in this task; those of rows that left it are dropped."""
+        """Give soft labels to images that came into the memory in this task; drop those of images that left it."""
         del experience
         rows = self.memory.rows
         fresh = pick(rows, ~torch.isin(rows.ids, self.soft_ids))
-        logits = self.visible(self.logits_of(fresh, CHUNK), replay_classes(self.loss_classes))
+        logits = self.visible(plain_logits(self, fresh, AT_ONCE), replay_classes(self.loss_classes))
         labels = (logits / self.temperature).softmax(dim=1).cpu()
         stays = torch.isin(self.soft_ids, rows.ids)
         ids, soft = torch.cat([self.soft_ids[stays], fresh.ids]), torch.cat([self.soft[stays], labels])
@@ -203,7 +209,7 @@ class Fast(nn.Module):
 
 
 def _started(module: nn.Module, generator: torch.Generator) -> nn.Module:
-    """The module with weights drawn as torch draws them, and no biases."""
+    """The module with weights drawn from torch's default distribution, and biases at zero."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             nn.init.kaiming_uniform_(part.weight, a=5**0.5, generator=generator)

@@ -4,35 +4,40 @@
     loss = CE(g(f(x)[0]), y), mean over B and B_M together
     M <- reservoir(M, B)                                          Algorithm 2, after the step
 
-With batch normalisation both halves go through the network as one batch, as there. Nothing needs boundaries.
+Both halves go through the network as one batch, which matters to batch normalisation. Boundaries are not needed.
 
-Deviations: the paper tells the task at test and gives each task a head of its own; here one head is trained over
-every class (`loss_classes="all"`), as in the class-incremental comparisons. The paper makes one pass over each task;
-with several epochs an example is offered to the memory in the first alone. Within one draw from the memory no row
-comes twice before each came once.
+Deviations: the paper gives the task at test and has a head for each task. Here one head is trained over every class
+(`loss_classes="all"`), as in class-incremental comparisons. The paper makes one pass over each task; with several
+epochs an example is offered to the memory in the first one alone. Within one draw from the memory no row comes twice
+before every row came once.
 """
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
+from promptpool.learners.keywords import Shared
 from promptpool.learners.replay import joint_cross_entropy, rehearsed, replay_classes
 from promptpool.memory import Memory
 from promptpool.optim import Descent
 
 
 class ER(Learner):
-    """Experience replay from a memory of `capacity` examples.
+    """Experience replay.
 
-    `policy` says which examples stay: "reservoir" as in the paper, or one that balances the classes.
+    Keywords, beside those of `Learner`:
+        `capacity`: how many examples the memory holds.
+        `policy`: which examples the memory keeps: "reservoir" as in the paper, "balanced" over classes, or "greedy".
     """
 
     remembers = ("memory",)
+    memory: Memory
 
     def __init__(
         self,
@@ -41,21 +46,9 @@ class ER(Learner):
         *,
         capacity: int = 1000,
         policy: str = "reservoir",
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
+        super().__init__(backbone, view, **shared)
         self.capacity, self.policy = capacity, policy
         self.memory = Memory(capacity, generator=self.generator, policy=policy)
 

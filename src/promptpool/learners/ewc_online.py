@@ -3,44 +3,51 @@
     F <- rate * F_batch + (1 - rate) * F                       at every step
     loss = CE(g(f(x)[0]), y) + strength / 2 * sum_i F*_i (theta_i - theta*_i)^2
 
-F_batch is the diagonal of the Fisher information over the batch, example by example (`fisher.py`), at the parameters
-that the batch's loss is taken at; F begins as that of the first batch. F* and theta* are the F and theta of the last
-refresh, and there is one pair of them: each refresh replaces it. When it is refreshed:
+F_batch is the diagonal of the Fisher information over the batch, example by example (`fisher.py`), before the step. F
+starts as that of the first batch. F* and theta* are the F and theta of the last refresh; each refresh replaces them. A
+refresh comes:
 
-- where the stream has boundaries, when an experience ends, as in the paper;
-- where it has none, after every `refresh` steps, counted from the start of the stream.
+- at the end of each experience, if the stream has boundaries, as in the paper;
+- otherwise after every `refresh` steps, counted from the start of the stream.
 
-Until the first refresh there is no penalty. Rows that a head grows later have no Fisher information yet and are free.
+Until the first refresh there is no penalty. Rows that the head gains later have no Fisher information yet and are free.
 
-Deviations: theirs mixes with 0.9 once in 50 steps (for CIFAR-100), over the mean of those steps; ours mixes at every
-step, by default with 0.045, which after 50 steps leaves as much of what was there before (0.955^50 = 0.1) and saves a
-tensor of the model's size. Their released code squares the gradient of a batch's loss; ours squares each example's.
-The refresh without boundaries is ours, since they always have tasks. F is taken in the plain view.
+Deviations: the paper mixes with 0.9 once in 50 steps (for CIFAR-100), over the mean of those steps. Here every step
+mixes, by default with 0.045. After 50 steps that leaves as much of the earlier F (0.955^50 = 0.1), and it saves a
+tensor of the model's size. The released code squares the gradient of a batch's loss; here each example's is squared.
+Refreshes without boundaries are ours, because the paper always has tasks. Images for F are in the plain view.
 """
 
 from __future__ import annotations
+
+from typing import Unpack
 
 from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import at_least
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
-from promptpool.learners.fisher import check, fisher_diagonal, trained
+from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
 from promptpool.learners.head import with_rows
+from promptpool.learners.keywords import Shared
 from promptpool.memory import pick
 from promptpool.optim import Descent
 
 
 class OnlineEWC(Learner):
-    """Fine-tuning that is held back where a running average of the Fisher information is high.
+    """Fine-tuning with a penalty on changes of parameters whose running Fisher information is high.
 
-    `fisher_examples` caps how many examples of a batch are used for the Fisher information (0: all of them),
-    `micro_batch` how many gradients are held at once, each as large as the model.
+    Keywords, beside those of `Learner`:
+        `strength`: the weight of the penalty.
+        `rate`: how much of the running average each step replaces.
+        `refresh`: on a stream without boundaries, how many steps lie between two refreshes of the penalty.
+        `fisher`: the labels of the Fisher information, "empirical" (the examples' own) or "sampled" from the model.
+        `fisher_examples`: at most this many examples of a batch are used for the Fisher information; 0 for all.
+        `micro_batch`: how many gradients are held at once, each as large as the model.
     """
 
     remembers = ("anchor", "running", "steps", "bounded")
@@ -56,22 +63,10 @@ class OnlineEWC(Learner):
         fisher: str = "empirical",
         fisher_examples: int = 0,
         micro_batch: int = 2,
-        loss_classes: str = "all",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
-        check(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
+        super().__init__(backbone, view, **shared)
+        check_fisher(strength=strength, fisher=fisher, fisher_examples=fisher_examples, micro_batch=micro_batch)
         if not 0 < rate <= 1:
             raise ValueError(f"rate = {rate}: must be above 0 and at most 1")
         at_least(1, refresh=refresh)
@@ -80,7 +75,7 @@ class OnlineEWC(Learner):
         self.anchor = Anchor()
         self.running: dict[str, Tensor] = {}  # F
         self.steps = 0
-        self.bounded = False  # whether the stream tells where experiences begin and end
+        self.bounded = False  # True once the stream has said that an experience begins
 
     def loss(self, batch: Batch) -> Tensor:
         return super().loss(batch) + self.strength * self.anchor(trained(self))
@@ -97,7 +92,7 @@ class OnlineEWC(Learner):
         """Mix the batch's Fisher information into the running average."""
         draws = distributed.uniform(len(batch.y), 1, self.generator)[:, 0] if self.fisher == "sampled" else None
         if self.fisher_examples:
-            ahead = distributed.joined(len(batch.y)).start  # examples of the joined batch that come before ours
+            ahead = distributed.joined(len(batch.y)).start  # examples of the joined batch before this rank's
             batch = pick(batch, slice(0, max(self.fisher_examples - ahead, 0)))
         new = fisher_diagonal(self, [batch], micro_batch=self.micro_batch, draws=draws)
         for name, value in new.items():

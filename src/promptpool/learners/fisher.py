@@ -2,12 +2,12 @@
 
     F_i = mean over the examples n of (d log p(y_n | x_n) / d theta_i)^2
 
-p is the softmax that the learner's loss sees. y_n is the example's own label (`empirical`, as the continual learning
-literature has it) or one drawn from p (`sampled`: its mean over draws is the Fisher information itself). The square is
-of one example's gradient at a time; the square of a batch's mean gradient is something else, and smaller.
+p is the softmax over the classes of the learner's loss. y_n is the example's own label ("empirical", usual in continual
+learning) or one drawn from p ("sampled", whose mean over draws is the Fisher information itself). Each example's
+gradient is squared by itself. The square of a batch's mean gradient is another quantity, and smaller.
 
-Examples are taken in the plain view and with the statistics that batch normalisation has stored, so that the
-gradient of one does not depend on the others of its batch.
+Examples are in the plain view, and batch normalisation uses its stored statistics, so that the gradient of an example
+does not depend on the others of its batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FISHERS = ("empirical", "sampled")
 
 
 class Scores(nn.Module):
-    """The part of a learner that is trained, as a function of what it reads: model inputs, or frozen features."""
+    """The trained part of a learner as a function of its input: model inputs, or frozen features."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
@@ -43,17 +43,17 @@ class Scores(nn.Module):
 
 
 def trained(learner: Learner) -> dict[str, nn.Parameter]:
-    """The parameters that learn, by name."""
+    """The parameters that are trained, by name."""
     return dict(Scores(learner).named_parameters())
 
 
 def fisher_diagonal(
     learner: Learner, batches: Iterable[Batch], *, micro_batch: int, draws: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """F over this rank's `batches` and those of all others, for each trained parameter.
+    """F of each trained parameter, over this rank's `batches` and those of all other ranks.
 
-    Gradients of `micro_batch` examples are held at once, each as large as all that is trained. With `draws`, one
-    number in [0, 1) for each example of this rank, labels are drawn from the model instead of read.
+    The gradients of `micro_batch` examples are held at once, each as large as all trained parameters. With `draws`, a
+    number in [0, 1) for each example of this rank, labels are drawn from the model.
     """
     before, count = learner.training, 0
     learner.eval()
@@ -66,7 +66,7 @@ def fisher_diagonal(
         return F.cross_entropy(learner.visible(logits), y[None])  # -log p(y | x)
 
     each = vmap(grad(surprise), in_dims=(None, 0, 0))
-    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no fused attention
+    with sdpa_kernel(SDPBackend.MATH):  # vmap does not support fused attention
         for batch in batches:
             for begin in range(0, len(batch.y), micro_batch):
                 part = pick(batch, slice(begin, begin + micro_batch)).to(learner.device)
@@ -83,12 +83,12 @@ def fisher_diagonal(
 @torch.no_grad()
 def _drawn(learner: Learner, model: Scores, x: Tensor, draws: Tensor) -> Tensor:
     """A label for each input from the model's own distribution: [B]."""
-    shares = learner.visible(model(x)).cpu().double().softmax(dim=1).cumsum(dim=1)  # mps has no float64
-    return (shares <= draws.to(shares)[:, None] * shares[:, -1:]).sum(dim=1).to(x.device)
+    sums = learner.visible(model(x)).cpu().double().softmax(dim=1).cumsum(dim=1)  # mps has no float64
+    return (sums <= draws.to(sums)[:, None] * sums[:, -1:]).sum(dim=1).to(x.device)
 
 
-def check(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:
-    """Refuse values of the keywords that both versions of EWC have."""
+def check_fisher(*, strength: float, fisher: str, fisher_examples: int, micro_batch: int) -> None:
+    """Raise a ValueError for a wrong value of a keyword that both versions of EWC have."""
     zero_or_more(strength=strength)
     one_of(FISHERS, fisher=fisher)
     at_least(1, micro_batch=micro_batch)

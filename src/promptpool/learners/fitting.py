@@ -1,4 +1,4 @@
-"""A fit on rows that a learner holds, beside the stream: of GDumb's model, Co2L's head."""
+"""Fitting a model to rows that a learner holds, outside the training loop: GDumb's model, Co2L's head."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def fit(
     generator: torch.Generator,
     rate: Callable[[int], float] | None = None,
 ) -> None:
-    """Descend `loss`, a mean over its batch, on batches of nearly equal size; each row comes once per epoch.
+    """Minimise `loss`, a mean over its batch, on batches of nearly equal size; each row comes once per epoch.
 
-    `rate` gives the learning rate of each epoch where it is not the same throughout.
-    Every rank holds the same rows and takes its part of each batch, so any number of ranks fits what one would. A batch
-    that has not a row for each rank is taken whole by all of them.
+    `rate` gives the learning rate of each epoch, if it changes.
+    Every rank holds the same rows and takes its part of each batch, so that any number of ranks fits the same model. A
+    batch with fewer rows than ranks is taken whole by every rank.
     """
     device = descend.parameters[0].device
     for epoch in range(epochs):
         if rate is not None:
-            descend.go_at(rate(epoch))
+            descend.set_learning_rate(rate(epoch))
         order = torch.randperm(len(rows.y), generator=generator)
         for index in order.tensor_split(-(-len(order) // batch_size)):
             if len(index) < distributed.world():
@@ -40,7 +40,7 @@ def fit(
                     value = loss(pick(rows, index).to(device))
                 descend.weight = 1.0
             else:
-                mine = index[distributed.share(len(index))]
-                descend.weight = len(mine) * distributed.world() / len(index)
-                value = loss(pick(rows, mine).to(device))
+                own = index[distributed.rank_slice(len(index))]
+                descend.weight = len(own) * distributed.world() / len(index)
+                value = loss(pick(rows, own).to(device))
             descend(value)

@@ -1,23 +1,23 @@
-"""GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone when it matters.
+"""GDumb (Prabhu et al., ECCV 2020): keep a balanced memory, and learn from it alone, before each test.
 
-    M <- greedy balancing sampler(M, (x, y))              while the stream passes; nothing is learned
-    theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   whenever it is judged, among the classes seen
+    M <- greedy balancing sampler(M, (x, y))              during the stream; nothing is learned
+    theta = a fresh model fitted on M: CE(g(f(x)[0]), y)   before each evaluation, over the classes seen
 
 The fit is the authors': SGD with momentum, a first epoch at a tenth of the highest rate, then SGDR (a cosine from the
 highest rate to the lowest, restarted after 1, 2, 4, ... epochs), gradients clipped, CutMix on half of the batches.
 
-Deviations: "fresh" is the pre-trained backbone as it was given with a new head, where the paper draws random weights,
-so that all methods start from the same ones. Crops and flips are the view's. The model of the last epoch is judged;
-the authors' code reports the best epoch on the test set. That code fills the memory before training with the first
-capacity / classes of each class; this is the paper's sampler, but of equally large classes the first gives way, not one
-by lot. Batches of a fit are of nearly equal size, without a short last one.
+Deviations: a fresh model is the given, pre-trained backbone with a new head, so that all methods start from the same
+weights; the paper draws random ones. Crops and flips are the view's. The model of the last epoch is tested; the
+authors' code reports the best epoch on the test set. That code fills the memory before training with the first
+capacity / classes examples of each class; here it is the paper's sampler, except that of equally large classes the
+first loses a row, not a random one. Batches of a fit are of nearly equal size, without a short last one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, zero_or_more
 from promptpool.data.stream import Batch, Stream
 from promptpool.data.views import View
@@ -34,22 +33,33 @@ from promptpool.learners.base import Learner
 from promptpool.learners.cutmix import cutmix
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
-from promptpool.learners.replay import not_current, too_small
+from promptpool.learners.keywords import Shared
+from promptpool.learners.replay import check_capacity, not_current
 from promptpool.memory import Memory
 from promptpool.optim import Descent
 
 
 class GDumb(Learner):
-    """A greedy, balanced memory of `capacity` examples, and a fresh model fitted on it before each record.
+    """A greedy, balanced memory, and a fresh model fitted on it before each evaluation.
 
-    `epochs` to `clip` are of that fit, whatever the plan of the stream says; `cutmix` is the share of its batches
-    that are mixed.
+    Keywords, beside those of `Learner`; all but the first are of that fit, whatever the plan says:
+        `capacity`: how many examples the memory holds.
+        `epochs`: how often the fit goes through the memory.
+        `batch_size`: the examples of a batch, at most.
+        `highest_rate`: the learning rate at which each cosine begins.
+        `lowest_rate`: the learning rate towards which each cosine falls.
+        `momentum`: the momentum of SGD.
+        `weight_decay`: the weight decay of SGD.
+        `clip`: the largest norm of a gradient; None not to clip.
+        `cutmix`: the share of batches whose images are mixed.
     """
 
     remembers = ("memory", "shown")
+    defaults: ClassVar[Shared] = {**Learner.defaults, "loss_classes": "seen"}
     at_the_end = "a fresh model is fitted"
     single_pass = True
     forgets = False
+    memory: Memory
 
     def __init__(
         self,
@@ -65,22 +75,10 @@ class GDumb(Learner):
         weight_decay: float = 1e-6,
         clip: float | None = 10.0,
         cutmix: float = 0.5,
-        loss_classes: str = "seen",
-        head_start: str = "zeros",
-        train_backbone: bool = True,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
-        not_current(loss_classes)
+        super().__init__(backbone, view, **shared)
+        not_current(self.loss_classes)
         at_least(1, epochs=epochs, batch_size=batch_size)
         above_zero(highest_rate=highest_rate)
         zero_or_more(weight_decay=weight_decay)
@@ -93,7 +91,7 @@ class GDumb(Learner):
         self.capacity, self.epochs, self.batch_size = capacity, epochs, batch_size
         self.highest_rate, self.lowest_rate = highest_rate, lowest_rate
         self.momentum, self.weight_decay, self.clip, self.cutmix = momentum, weight_decay, clip, cutmix
-        self.given = (backbone,)  # as it was given; in a tuple it is no part of this module
+        self.given = (backbone,)  # as it was given; in a tuple, so that it is no submodule
         self.memory = Memory(capacity, generator=self.generator, policy="greedy")
         self.shown = 0  # examples so far
 
@@ -111,19 +109,19 @@ class GDumb(Learner):
         logits = self.visible(self.head(self.backbone.features(x)))
         return share * F.cross_entropy(logits, batch.y) + (1 - share) * F.cross_entropy(logits, other)
 
-    def conclude(self) -> None:
-        """Fit a fresh model; its random numbers are of the seed and of how much was shown, and of nothing else."""
-        kept, seeds = self.generator, np.random.SeedSequence([self.seed, self.shown])
+    def before_evaluation(self) -> None:
+        """Fit a fresh model, with random numbers that depend on the seed and on how many examples were shown, alone."""
+        present, seeds = self.generator, np.random.SeedSequence([self.seed, self.shown])
         self.generator = torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
         try:
             self._fit_afresh()
         finally:
-            self.generator = kept
+            self.generator = present
 
     def _fit_afresh(self) -> None:
         if self.train_backbone:
             self.backbone.load_state_dict(self.given[0].state_dict())
-        head = Head(self.head.dim, start=self.head_start, classes=len(self.head.bias), generator=self.generator)
+        head = Head(self.head.dim, start=self.head_start, class_count=len(self.head.bias), generator=self.generator)
         self.head.load_state_dict(head.state_dict())
         descend = Descent(
             [parameter for parameter in self.parameters() if parameter.requires_grad],
@@ -142,7 +140,7 @@ class GDumb(Learner):
             generator=self.generator,
             rate=self.rate,
         )
-        distributed.agree(self)  # once will do: running statistics take no part in the fit
+        distributed.sync_batch_norm(self)  # once is enough: running statistics take no part in the fit
         self.zero_grad()
 
     def rate(self, epoch: int) -> float:
@@ -153,9 +151,10 @@ class GDumb(Learner):
         fall = (1 + math.cos(math.pi * (epoch - length) / length)) / 2
         return self.lowest_rate + (self.highest_rate - self.lowest_rate) * fall
 
-    def objection(self, stream: Stream) -> str | None:
-        return too_small(self.capacity, stream) or super().objection(stream)
+    def check(self, stream: Stream) -> None:
+        check_capacity(self.capacity, stream)
+        super().check(stream)
 
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
-        del tested
+    def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
+        del notes
         return {"loss_classes": self.loss_classes}

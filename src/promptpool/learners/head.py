@@ -14,17 +14,17 @@ STARTS = ("zeros", "truncated-normal")
 class Head(nn.Module):
     """g: features to one score per class; new rows start at zero or as a truncated normal of deviation 0.02."""
 
-    def __init__(self, dim: int, *, start: str = "zeros", classes: int = 0, generator: torch.Generator) -> None:
+    def __init__(self, dim: int, *, start: str = "zeros", class_count: int = 0, generator: torch.Generator) -> None:
         super().__init__()
         one_of(STARTS, head_start=start)
         self.dim, self.start = dim, start
         self.weight = nn.Parameter(torch.empty(0, dim))
         self.bias = nn.Parameter(torch.empty(0))
-        self.grow(classes, generator)
+        self.grow(class_count, generator)
 
-    def grow(self, classes: int, generator: torch.Generator) -> None:
-        """Rows for classes up to `classes`; the optimiser must be made anew afterwards."""
-        added = classes - len(self.bias)
+    def grow(self, class_count: int, generator: torch.Generator) -> None:
+        """Add rows until there are `class_count`; the optimiser must be made anew afterwards."""
+        added = class_count - len(self.bias)
         if added <= 0:
             return
         rows = torch.zeros(added, self.dim)
@@ -38,6 +38,7 @@ class Head(nn.Module):
         return F.linear(features, self.weight, self.bias)
 
 
-def with_rows(held: Tensor, rows: int) -> Tensor:
-    """The same with zeros for rows that the head has grown since."""
-    return torch.cat([held, held.new_zeros(rows - len(held), *held.shape[1:])]) if len(held) < rows else held
+def with_rows(values: Tensor, row_count: int) -> Tensor:
+    """A tensor with a row per class, with rows of zeros added for classes that the head has since gained."""
+    missing = row_count - len(values)
+    return torch.cat([values, values.new_zeros(missing, *values.shape[1:])]) if missing > 0 else values

@@ -6,60 +6,67 @@
     z = mean of the first N * L_p rows of f_r(x_p)
     loss = CE(g(z), y) + pull * sum_i gamma(q, k_si)      mean over the batch, Eq. 5
 
-Only prompts, keys and head learn; keys learn from the second term alone. With `train_backbone` f learns too, but for
-the f of the query. With `capacity` > 0 the loss is taken over the new images and as many replayed ones together; a
-new image competes among the classes of its task, a replayed one among all seen, as in the released code (its
-`replay_no_mask`), since the paper does not say.
+Only prompts, keys and head learn; keys learn from the second term alone. With `train_backbone` f learns too, except in
+the query. With `capacity` > 0 the loss is a mean over the new images and as many replayed ones together. A new image is
+compared with the classes of its task and a replayed one with all seen, as in the released code (its `replay_no_mask`);
+the paper does not say.
 
-With `slots`, as public code has it on 5-datasets, task t = 0, 1, ... trains the prompts tN to (t + 1)N - 1, and the
-second term is over their keys.
+With `slots`, as in public code on 5-datasets, task t = 0, 1, ... trains the prompts tN to (t + 1)N - 1, and the second
+term is over their keys.
 
-Deviations: none in the default values. The released code's differences are values (see `profiles.py`). Adam
+Deviations: none with the default values. Where the released code differs, a keyword has its value (`profiles.py`). Adam
 is dense: a prompt that is not chosen in a step still moves by its momentum, as in the released code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import ClassVar, Unpack
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from promptpool import distributed
 from promptpool.backbones.base import Backbone
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
-from promptpool.learners.replay import joint_cross_entropy, rehearsed, too_small
+from promptpool.learners.keywords import Shared
+from promptpool.learners.prompted import PromptedLearner
+from promptpool.learners.replay import check_capacity, joint_cross_entropy, rehearsed
 from promptpool.memory import POLICIES, Memory, join
 from promptpool.optim import Descent
 from promptpool.prompts import Chosen, PromptPool
 
 ORDERS = ("prompts-first", "class-first")
 POSITIONS = ("none", "class")
-QUERY_VIEWS = ("same", "plain")
 
 
-class L2P(Learner):
+class L2P(PromptedLearner):
     """A pool of prompts for a frozen transformer; with a memory (`capacity` above 0) this is L2P-R.
 
-    `slots` gives each task its own prompts to train, while the pool reaches. `inherit` starts them from those of the
-    task before.
-    `order` and `position` say where prompts stand among the tokens and which position embedding they get.
-    `query_view` matters with a random training view only: "same" queries with what the model sees, "plain" with
-    the unchanged image, whose feature is computed once. `replay_classes` are the classes that the loss sees for
-    replayed images, as `loss_classes` for new ones. With `train_backbone` a copy of the transformer learns as well, as
-    the released code suggests for rehearsal; queries are of the frozen one all the same.
+    With `train_backbone` a copy of the transformer learns as well, as the released code suggests for rehearsal.
+
+    Keywords, beside those of `PromptedLearner`:
+        `pool_size`: M, how many prompts there are.
+        `top_k`: N, how many of them an image gets.
+        `prompt_length`: L_p, the tokens of a prompt.
+        `pull`: lambda, how strongly chosen keys are pulled towards the queries.
+        `start`: prompts and keys start uniformly between these two numbers.
+        `key`: "learned", or "mean": the mean of the prompt as it now is.
+        `diversify`: True chooses by Eq. 4 in training, which needs task boundaries.
+        `vote`: the size of groups of images that choose their prompts by majority, at test too; 0 for no vote.
+        `slots`: True gives each task its own prompts to train, as long as the pool has any left.
+        `inherit`: True starts the prompts of a slot from those of the task before.
+        `order`: where prompts stand among the tokens, "prompts-first" or "class-first" (after the [class] token).
+        `position`: the position embedding that prompts get, "none" or that of the [class] token ("class").
+        `capacity`: how many images the memory holds; 0 for no memory.
+        `policy`: which images the memory keeps, "balanced" over classes, "reservoir" or "greedy".
+        `replay_classes`: the classes that the loss compares for replayed images, "seen" or "all".
     """
 
     remembers = ("memory",)
-    keeps_original = True
-    backbone: Backbone
+    defaults: ClassVar[Shared] = {**Learner.defaults, "loss_classes": "current", "train_backbone": False}
 
     def __init__(
         self,
@@ -82,26 +89,11 @@ class L2P(Learner):
         capacity: int = 0,
         policy: str = "balanced",
         replay_classes: str = "seen",
-        loss_classes: str = "current",
-        head_start: str = "zeros",
-        train_backbone: bool = False,
-        seed: int = 0,
-        frozen: FrozenFeatures | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(
-            backbone,
-            view,
-            loss_classes=loss_classes,
-            head_start=head_start,
-            train_backbone=train_backbone,
-            seed=seed,
-            frozen=frozen,
-        )
-        if not isinstance(backbone, Backbone):
-            raise ValueError(f"backbone = {type(backbone).__name__}: has no tokens for prompts, use a transformer")
+        super().__init__(backbone, view, query_view=query_view, **shared)
         one_of(ORDERS, order=order)
         one_of(POSITIONS, position=position)
-        one_of(QUERY_VIEWS, query_view=query_view)
         one_of(POLICIES, policy=policy)
         one_of(("seen", "all"), replay_classes=replay_classes)
         zero_or_more(pull=pull)
@@ -111,7 +103,7 @@ class L2P(Learner):
         self.pull, self.start, self.key = pull, start, key
         self.diversify, self.vote = diversify, vote
         self.slots, self.inherit = slots, inherit
-        self.order, self.position, self.query_view = order, position, query_view
+        self.order, self.position = order, position
         self.capacity, self.policy, self.replay_classes = capacity, policy, replay_classes
         self.pool = PromptPool(
             backbone.dim,
@@ -127,7 +119,6 @@ class L2P(Learner):
             inherit=inherit,
         )
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
-        self.chosen_at_test = torch.zeros(pool_size, dtype=torch.long)
 
     def loss(self, batch: Batch) -> Tensor:
         parts, views = zip(*((part, self.inputs(part)) for part in rehearsed(batch, self.memory)), strict=True)
@@ -136,8 +127,7 @@ class L2P(Learner):
         return entropy + self.pull * chosen.distance.mean()
 
     def logits(self, batch: Batch) -> Tensor:
-        features, chosen = self.prompted(batch, self.inputs(batch))
-        self.chosen_at_test += torch.bincount(chosen.indices.flatten().cpu(), minlength=self.pool_size)
+        features, _ = self.prompted(batch, self.inputs(batch))
         return self.head(features)  # type: ignore[no-any-return]
 
     def prompted(self, batch: Batch, x: Tensor) -> tuple[Tensor, Chosen]:
@@ -150,13 +140,6 @@ class L2P(Learner):
         tokens = torch.cat([tokens[:, :ahead], prompts, tokens[:, ahead:]], dim=1)
         rows = self.backbone.encode(tokens, rows=ahead + prompts.shape[1])
         return rows[:, ahead:].mean(dim=1), chosen
-
-    def query(self, batch: Batch, x: Tensor) -> Tensor:
-        """q(x): [B, D]."""
-        if self.training and not self.view.fixed and self.query_view == "same":
-            with torch.no_grad():
-                return self.frozen.backbone.features(x)
-        return self.frozen(batch)
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         loss = descend(self.loss(batch))
@@ -172,31 +155,15 @@ class L2P(Learner):
         del experience
         self.pool.end_task()
 
-    def objection(self, stream: Stream) -> str | None:
+    def check(self, stream: Stream) -> None:
         if self.diversify and not stream.boundaries:
-            return "diversify = True (Eq. 4) needs task boundaries, which this stream does not have"
+            raise ValueError("diversify = True (Eq. 4) needs task boundaries, which this stream does not have")
         if self.slots and not stream.boundaries:
-            return "slots = True needs task boundaries, which this stream does not have"
-        return (too_small(self.capacity, stream) if self.capacity else None) or super().objection(stream)
+            raise ValueError("slots = True needs task boundaries, which this stream does not have")
+        if self.memory is not None:
+            check_capacity(self.capacity, stream)
+        super().check(stream)
 
     @property
     def sees_all(self) -> bool:
-        return super().sees_all or (self.replays and self.replay_classes == "all")
-
-    def tested(self) -> Tensor:
-        """How often each prompt was chosen for the test set: [M]."""
-        chosen, self.chosen_at_test = self.chosen_at_test, torch.zeros(self.pool_size, dtype=torch.long)
-        return chosen
-
-    @torch.no_grad()
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
-        """How often each prompt was chosen, in training so far and on each test set; how alike keys are."""
-        keys = F.normalize(self.pool.keys, dim=-1)
-        chosen = distributed.total(torch.stack([torch.zeros_like(self.chosen_at_test), *tested])[1:])
-        return {
-            "chosen_in_training": self.pool.counts.tolist(),
-            "chosen_in_tests": chosen.tolist(),
-            "key_similarity": [[round(cosine, 3) for cosine in row] for row in (keys @ keys.T).tolist()],
-            "prompts_in_use": int((chosen.sum(dim=0) > 0).sum()),
-            "vote": self.vote,
-        }
+        return super().sees_all or (self.memory is not None and self.replay_classes == "all")

@@ -1,4 +1,4 @@
-"""Binary masks over fixed weights, as SupSup needs them: found by edge-popup, kept as bits."""
+"""Binary masks over fixed weights for SupSup: found by edge-popup, stored as bits."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def best(scores: Tensor, density: float) -> Tensor:
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """Where the largest values are; on a CPU numpy selects faster than torch, and this is asked every step."""
+    """The indices of the largest values; called at every step, and on a CPU numpy selects faster than torch."""
     if values.device.type != "cpu":
         return values.topk(count, sorted=False).indices
     return torch.from_numpy(np.argpartition(values.numpy(), len(values) - count)[len(values) - count :])
 
 
 def straight_through(scores: Tensor, density: float) -> Tensor:
-    """The mask of the scores, whose gradient is |scores|' own (Ramanujan et al., 2020, edge-popup)."""
+    """The mask of the scores, with the gradient of |scores| (edge-popup, Ramanujan et al., 2020)."""
     magnitudes = scores.abs()
     return best(scores, density) + (magnitudes - magnitudes.detach())
 
 
 def signed_constant(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Weights of one magnitude, the deviation sqrt(2 / fan-in) of a Kaiming start, and a random sign."""
+    """Weights with random signs and one magnitude, sqrt(2 / fan-in), the deviation of Kaiming initialisation."""
     return torch.randn(*shape, generator=generator).sign() * math.sqrt(2 / math.prod(shape[1:]))
 
 
 def fixed_values(backbone: nn.Module, layers: Sequence[str], generator: torch.Generator) -> dict[str, Tensor]:
-    """Fixed values for every parameter: signed constants in layers, plain normalisation, tokens as a ViT starts."""
+    """Fixed values for every parameter: signed constants in layers, 0 or 1 in vectors, tokens as a ViT starts."""
     drawn = {}
     for name, parameter in backbone.named_parameters():
         if name in layers:
@@ -64,7 +64,7 @@ def unpack(packed: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Fixed(nn.Module):
-    """Tensors by name that move with a learner and are in no checkpoint, since a seed makes them again."""
+    """Tensors by name that move with a learner and are in no checkpoint, because the seed gives them again."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         super().__init__()

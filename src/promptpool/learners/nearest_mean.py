@@ -8,15 +8,12 @@ No parameter is trained. Means are exact sums in double precision, so the order 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch
 from promptpool.data.views import View
@@ -28,7 +25,11 @@ DISTANCES = ("cosine", "euclidean")
 
 
 class NearestMean(Learner):
-    """Nearest class mean; reads each example once."""
+    """Nearest class mean; reads each example once.
+
+    Keywords; `seed` is that of `Learner`:
+        `distance`: how near a mean is, by "cosine" or "euclidean" distance.
+    """
 
     remembers = ("sums", "counts")
     single_pass = True
@@ -40,18 +41,17 @@ class NearestMean(Learner):
         *,
         distance: str = "cosine",
         seed: int = 0,
-        frozen: FrozenFeatures | None = None,
     ) -> None:
-        super().__init__(backbone, view, train_backbone=False, seed=seed, frozen=frozen)
+        super().__init__(backbone, view, train_backbone=False, seed=seed)
         one_of(DISTANCES, distance=distance)
         self.distance = distance
-        self.head.requires_grad_(False)  # only counts classes here
+        self.head.requires_grad_(False)  # here it only says how many classes there are
         self.sums = torch.zeros(0, backbone.dim, dtype=torch.float64)
         self.counts = torch.zeros(0, dtype=torch.long)
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
-        self.sums, self.counts = (with_rows(held, len(self.head.bias)) for held in (self.sums, self.counts))
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
+        self.sums, self.counts = (with_rows(rows, len(self.head.bias)) for rows in (self.sums, self.counts))
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         del descend
@@ -65,9 +65,10 @@ class NearestMean(Learner):
         means = (self.sums / self.counts.clamp(min=1)[:, None]).to(features.dtype).to(features.device)
         if self.distance == "cosine":
             return F.normalize(features, dim=-1) @ F.normalize(means, dim=-1).T
-        return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")  # as exact in any batch
+        return -torch.cdist(
+            features, means, compute_mode="donot_use_mm_for_euclid_dist"
+        )  # the other modes depend on the batch
 
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
+    def check_state(self) -> None:
         if self.sums.shape != (len(self.head.bias), self.backbone.dim) or self.counts.shape != self.head.bias.shape:
             raise ValueError("the state is of another learner: sums and counts do not match the head")

@@ -1,12 +1,12 @@
 """The four named profiles of L2P: what the paper says, and what public code does instead.
 
-A profile is a set of values, nothing else: keywords of `L2P`, of `View`, of `Plan` and of `load_backbone`. Read in
+A profile is only a set of values: keywords of `L2P`, of `View`, of `Plan` and of `load_backbone`. Read in
 google-research/l2p before (`google-v1`) and after (`google-v2`) its rewrite of July 2022 and in JH-LEE-KR/l2p-pytorch
 (`pytorch-port`). Where the paper is silent, `paper` does what its authors' code does. docs/methods.md says how near
 each comes to the code it names.
 
-The three reproduction profiles choose prompts by a vote in groups of 16 images, at test too. When test images come
-task by task, such a vote tells the model which task it is; a record says which vote was held.
+The three reproduction profiles choose prompts by a vote in groups of 16 images, at test too. If test images come task
+by task, such a vote reveals the task to the model; a record says how large the groups were.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     G = sum of h h^T over all examples,   C_c = sum of h over class c
     W = (G + ridge I)^-1 C,   y = the class with the greatest h W_c
 
-G and C are sums, so the order of tasks changes nothing but the choice of the ridge. As in the authors' code, of 10^-8,
-10^-7, ..., 10^8 it is the one with the least squared error on a fifth of the present experience, fitted to the rest.
+G and C are sums, so the order of tasks changes nothing but the choice of the ridge. As in the authors' code, it is the
+one of 10^-8, 10^-7, ..., 10^8 with the least squared error on a fifth of the present experience, fitted to the rest.
 
-Deviations: no adaptation of the backbone to the first task (the paper's phase 1). Projections, sums and solution are
-in double precision, on the CPU, where the authors have single. Where an experience is longer, or the stream has no
-boundaries, the ridge is chosen on the latest `recent` examples. `projections` is 2000 unless told, not 10000.
+Deviations: the backbone is not adapted to the first task (the paper's phase 1). Projections, sums and solution are in
+double precision on the CPU; the authors have single precision. The ridge is chosen on the latest `recent` examples if
+an experience has more, or if the stream has no boundaries. The default of `projections` is 2000, not 10000.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import View
 from promptpool.learners.base import Learner
@@ -32,11 +31,11 @@ from promptpool.learners.head import Head, with_rows
 from promptpool.optim import Descent
 
 RIDGES = tuple(10.0**power for power in range(-8, 9))
-FIT_SHARE = 0.8  # of the examples that choose the ridge
+FIT_SHARE = 0.8  # the rest of the examples chooses the ridge
 
 
 class Solution(Head):
-    """A head that is solved for, in double precision and on the CPU wherever its learner is: mps has no float64."""
+    """A head in double precision that stays on the CPU, wherever its learner is: mps has no float64."""
 
     def __init__(self, dim: int, *, generator: torch.Generator) -> None:
         super().__init__(dim, generator=generator)
@@ -45,7 +44,7 @@ class Solution(Head):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """What `to` does to a module's tensors: nothing to these."""
+        """Called by `to` and its like: leave the tensors as they are."""
         del fn, recurse
         return self
 
@@ -53,12 +52,16 @@ class Solution(Head):
 class RanPAC(Learner):
     """A ridge classifier of randomly projected frozen features; reads each example once.
 
-    `projections` is M; with 0 the features are used as they are. It costs 8 M^2 bytes of memory, and as much in each
-    checkpoint: 32 MB at 2000, 800 MB at 10000. `ridge` is a fixed one, or None to choose it.
+    It takes 8 M^2 bytes of memory, and as much in each checkpoint: 32 MB at M = 2000, 800 MB at 10000.
+
+    Keywords; `seed` is that of `Learner`:
+        `projections`: M, the number of random directions; 0 for the features as they are.
+        `ridge`: a fixed ridge, or None to choose it.
+        `recent`: the ridge is chosen on at most this many examples, the latest.
     """
 
     directions: Tensor  # R
-    here: Tensor  # moves with the learner, whose head does not
+    here: Tensor  # an empty tensor that tells the device: it moves with the learner, the head does not
     remembers = ("gram", "sums", "recent_features", "recent_labels", "chosen_ridge")
     at_the_end = "a system of equations is solved"
     single_pass = True
@@ -72,9 +75,8 @@ class RanPAC(Learner):
         ridge: float | None = None,
         recent: int = 5000,
         seed: int = 0,
-        frozen: FrozenFeatures | None = None,
     ) -> None:
-        super().__init__(backbone, view, train_backbone=False, seed=seed, frozen=frozen)
+        super().__init__(backbone, view, train_backbone=False, seed=seed)
         if projections < 0:
             raise ValueError(f"projections = {projections}: must be 0 (features as they are) or more")
         if ridge is not None and not 0 < ridge < math.inf:
@@ -93,8 +95,8 @@ class RanPAC(Learner):
         self.recent_labels = torch.zeros(0, dtype=torch.long)
         self.chosen_ridge = 1.0 if ridge is None else ridge
 
-    def grow(self, classes: int) -> None:
-        super().grow(classes)
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
         self.sums = with_rows(self.sums, len(self.head.bias))
 
     def before(self, experience: Experience) -> None:
@@ -103,7 +105,7 @@ class RanPAC(Learner):
         self.recent_labels = self.recent_labels.new_empty(0)
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
-        """Add to the sums; every rank adds what all ranks read, which is less to exchange than the sums."""
+        """Add to the sums; ranks exchange features, which are smaller than the sums."""
         del descend
         features, y = distributed.gather(self.frozen(batch)).cpu(), distributed.gather(batch.y).cpu()
         projected = self.project(features)
@@ -114,7 +116,7 @@ class RanPAC(Learner):
             self.recent_labels = torch.cat([self.recent_labels, y])[-self.recent :]
         return None
 
-    def conclude(self) -> None:
+    def before_evaluation(self) -> None:
         if self.ridge is None and len(self.recent_labels) > 1:
             self.chosen_ridge = self.choose_ridge()
         system = self.gram.clone()
@@ -122,7 +124,7 @@ class RanPAC(Learner):
         self.head.weight.data.copy_(torch.linalg.solve(system, self.sums.T).T)
 
     def choose_ridge(self) -> float:
-        """The ridge that predicts held-out examples best, fitted to the others; which are held out, the seed says."""
+        """The ridge that predicts held-out examples best, fitted to the others; the seed decides which are held out."""
         order = torch.randperm(len(self.recent_labels), generator=torch.Generator().manual_seed(self.seed))
         h = self.project(self.recent_features[order])
         y = F.one_hot(self.recent_labels[order], len(self.sums)).double()
@@ -135,7 +137,7 @@ class RanPAC(Learner):
         return self.head(self.project(self.frozen(batch)))  # type: ignore[no-any-return]
 
     def project(self, features: Tensor) -> Tensor:
-        """h, on the CPU and in double precision so that hardly a bit depends on the batch: [B, M]."""
+        """h, on the CPU and in double precision so that it hardly depends on the batch: [B, M]."""
         features = features.cpu().double()
         return F.relu(features @ self.directions) if self.projections else features
 
@@ -143,18 +145,17 @@ class RanPAC(Learner):
     def device(self) -> torch.device:
         return self.here.device
 
-    def facts(self, tested: Sequence[Any]) -> dict[str, Any]:
-        del tested
+    def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
+        del notes
         return {"ridge": self.chosen_ridge}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
+    def check_state(self) -> None:
         if self.gram.shape != 2 * (self.head.dim,) or self.sums.shape != self.head.weight.shape:
             raise ValueError("the state is of another learner: gram and sums do not match the head")
 
 
 def held_out_errors(h: Tensor, y: Tensor, held_h: Tensor, held_y: Tensor, ridges: Sequence[float]) -> list[float]:
-    """The mean squared error on held-out rows of the ridge regression of y on h, for each ridge.
+    """The mean squared error of the ridge regression of y on h on held-out rows, for each ridge.
 
     One eigendecomposition serves them all, of h^T h or of h h^T, whichever is smaller: (h^T h + r)^-1 h^T y is also
     h^T (h h^T + r)^-1 y.
@@ -163,5 +164,5 @@ def held_out_errors(h: Tensor, y: Tensor, held_h: Tensor, held_y: Tensor, ridges
     values, vectors = torch.linalg.eigh(h @ h.T if few else h.T @ h)
     left = (held_h @ h.T if few else held_h) @ vectors
     right = vectors.T @ (y if few else h.T @ y)
-    values = values.clamp(min=0)  # below zero by rounding only
+    values = values.clamp(min=0)  # negative only by rounding
     return [float(F.mse_loss((left / (values + ridge)) @ right, held_y)) for ridge in ridges]

@@ -8,18 +8,18 @@
     t = argmin_i dH(p(a)) / da_i                          the One-Shot algorithm
     a_i = 0 where dH/da_i is at or above the median, the others equal; again until one is left: the Binary algorithm
 
-Nothing but the scores is learned, and nothing is forgotten once a task is known. The output layer is the paper's for
-tasks with labels of their own (GNu): `outputs` fixed random neurons, masked like every layer; neuron j is the j-th
-class of whatever task is meant, and neurons beyond a task's classes learn to stay low. A class of a task that was
-not inferred gets the lowest score there is.
+Only the scores are learned, and nothing is forgotten once the task is known. The output layer is the paper's for tasks
+with labels of their own (GNu): `outputs` fixed random neurons, masked like every layer. Neuron j is the j-th class of
+the task at hand, and neurons beyond a task's classes learn to stay low. Classes of tasks that were not inferred get the
+lowest possible score.
 
-Deviations: the task is inferred for each image by itself, so predictions do not depend on batches (the released code
-infers one task per batch). By default every mask is tried, which is the least of H over one mask at a time that the
-paper's algorithms estimate by a slope: in a ResNet-18 the slope is blind to the task (docs/methods.md).
-Batch normalisation has no learned scale, as in the paper, but means and deviations of each task (over its training
-images, once its mask is final), mixed like the weights; the released code takes those of the test batch.
-On a transformer, biases are zero, tokens and positions fixed and random; `weights="pretrained"` takes all of them,
-and W, from the backbone. Every layer keeps the same share of its weights.
+Deviations: the task is inferred for each image by itself, so that predictions do not depend on batches; the released
+code infers one task per batch. By default every mask is tried. The paper's algorithms estimate the same minimum of H by
+a slope, which in a ResNet-18 is blind to the task (docs/methods.md).
+Batch normalisation has no learned scale, as in the paper, but each task has its own means and deviations (over its
+training images, once its mask is final), mixed like the weights; the released code takes those of the test batch.
+On a transformer, biases are zero, and tokens and positions are fixed and random; `weights="pretrained"` takes all of
+them, and W, from the backbone. Every layer keeps the same share of its weights.
 """
 
 from __future__ import annotations
@@ -33,27 +33,31 @@ from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import FrozenFeatures
-from promptpool.checks import at_least, one_of, share
+from promptpool.checks import at_least, inside_zero_one, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import View
-from promptpool.learners.base import Learner
+from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.masks import Fixed, best, fixed_values, pack, signed_constant, straight_through, unpack
 from promptpool.losses import entropy
 
 WEIGHTS = ("random", "pretrained")
 INFERENCES = ("each", "one-shot", "binary")
-CHUNK = 128  # images whose statistics are taken at once
+STATISTICS_BATCH = 128  # images in a batch whose statistics are taken
 Network = dict[str, Tensor]  # what one subnetwork computes with, by name; "output" is its last layer
 
 
 class SupSup(Learner):
-    """A mask per task over weights that are never trained; the task is inferred from the entropy."""
+    """A mask per task over weights that are never trained; the task is inferred from the entropy.
+
+    Keywords; `seed` is that of `Learner`:
+        `density`: the share of a layer's weights that a mask keeps.
+        `outputs`: how many output neurons there are; a task has at most as many classes.
+        `weights`: where W comes from, "random" or "pretrained".
+        `inference`: how the task of a test image is inferred: "each", "one-shot" or "binary".
+    """
 
     remembers = ("tasks", "masks", "moments")
     at_the_end = "statistics are taken"
-    needs_boundaries = "it finds a mask for each task"
-    masked = False  # output neurons beyond a task's classes learn to stay low, so that one class will do
 
     def __init__(
         self,
@@ -65,15 +69,14 @@ class SupSup(Learner):
         weights: str = "random",
         inference: str = "each",
         seed: int = 0,
-        frozen: FrozenFeatures | None = None,
     ) -> None:
-        super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed, frozen=frozen)
-        share(density=density)
+        super().__init__(backbone, view, loss_classes="current", train_backbone=False, seed=seed)
+        inside_zero_one(density=density)
         at_least(2, outputs=outputs)
         one_of(WEIGHTS, weights=weights)
         one_of(INFERENCES, inference=inference)
         self.density, self.outputs, self.weights, self.inference = density, outputs, weights, inference
-        self.head.requires_grad_(False)  # only counts classes here
+        self.head.requires_grad_(False)  # here it only says how many classes there are
         modules = dict(backbone.named_modules())
         self.layers = [f"{name}.weight" for name, m in modules.items() if isinstance(m, nn.Linear | nn.Conv2d)]
         self.normed = [name for name, module in modules.items() if isinstance(module, nn.BatchNorm2d)]
@@ -89,11 +92,11 @@ class SupSup(Learner):
 
     @property
     def base(self) -> Network:
-        """W, and all else that tasks share."""
+        """W, and everything else that tasks share."""
         return dict(self.backbone.named_parameters()) | self.fixed.tensors()
 
     def before(self, experience: Experience) -> None:
-        """Start the scores and the statistics of a new task."""
+        """Initialise the scores and the statistics of a new task."""
         self.tasks = [*self.tasks, tuple(sorted(experience.classes))]
         for scores in self.scores:
             nn.init.kaiming_uniform_(scores, a=5**0.5, generator=self.generator)
@@ -103,8 +106,8 @@ class SupSup(Learner):
                 norm.load_state_dict(self.backbone.get_submodule(name).state_dict(), strict=False)
 
     def after(self, experience: Experience) -> None:
-        """Keep the task's mask and the statistics of its images under it."""
-        self._settle(self.lesson(experience))
+        """Store the task's mask, and the statistics of its images under that mask."""
+        self._settle(self.training_examples(experience))
         masks, moments = self._own()
         self.masks, self.moments = [*self.masks, pack(masks)], [*self.moments, moments.cpu()]
 
@@ -113,7 +116,7 @@ class SupSup(Learner):
         return F.cross_entropy(self._noted(self.inputs(batch)), y)
 
     def _noted(self, x: Tensor) -> Tensor:
-        """The present task's outputs, normalised by this batch's statistics, which are noted: [B, outputs]."""
+        """The present task's outputs, normalised by this batch's statistics, which are recorded: [B, outputs]."""
         network = self._masked(straight_through(scores, self.density) for scores in self.scores)
         for name, norm in self._norms():
             network |= {f"{name}.{buffer}": value for buffer, value in norm.named_buffers()}
@@ -124,9 +127,9 @@ class SupSup(Learner):
 
     @torch.no_grad()
     def _settle(self, train: Examples) -> None:
-        """Make the statistics those of the task's images: the ones noted in training are of earlier masks.
+        """Take the statistics of the task's images anew: those recorded in training belong to earlier masks.
 
-        They are means over batches of nearly equal size in which the classes are mixed.
+        They are means over batches of nearly equal size with mixed classes.
         """
         norms = [norm for norm in self.backbone.modules() if isinstance(norm, nn.BatchNorm2d)]
         if not norms or len(train) == 1:
@@ -137,7 +140,7 @@ class SupSup(Learner):
             norm.momentum = None  # a plain mean over batches
             own.reset_running_stats()
         order = torch.randperm(len(train), generator=self.generator)
-        for index in order.tensor_split(-(-len(order) // CHUNK)):
+        for index in order.tensor_split(-(-len(order) // STATISTICS_BATCH)):
             self._noted(self.inputs(train.batch(index).to(self.device)))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
@@ -159,10 +162,10 @@ class SupSup(Learner):
         return self._scores(x, self.infer(x))
 
     @torch.no_grad()
-    def told(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
+    def task_logits(self, batch: Batch, classes: Sequence[int]) -> Tensor | None:
         meant = [task for task, own in enumerate(self.tasks) if set(classes) <= set(own)]
         if len(meant) != 1:
-            return None  # these classes do not tell a task
+            return None  # these classes do not identify a task
         return self._scores(self.inputs(batch), torch.full_like(batch.y, meant[0]))
 
     def infer(self, x: Tensor) -> Tensor:
@@ -172,8 +175,8 @@ class SupSup(Learner):
         left = torch.ones(len(x), len(self.tasks), dtype=torch.bool, device=x.device)
         while (remaining := int(left[0].sum())) > 1:
             count = 1 if self.inference == "one-shot" else remaining // 2
-            kept = self.slopes(x, left).argsort(dim=1, stable=True)[:, :count]
-            left = torch.zeros_like(left).scatter(1, kept, True)
+            lowest = self.slopes(x, left).argsort(dim=1, stable=True)[:, :count]
+            left = torch.zeros_like(left).scatter(1, lowest, True)
         return left.int().argmax(dim=1)
 
     def entropies(self, x: Tensor) -> Tensor:
@@ -182,7 +185,7 @@ class SupSup(Learner):
         return torch.stack([entropy(self.run(x, self._ready(self.subnetwork(task)))) for task in tasks], dim=1)
 
     def slopes(self, x: Tensor, left: Tensor) -> Tensor:
-        """dH/da_i of each image where the tasks left to it are mixed in equal parts; infinite for others: [B, T]."""
+        """dH/da_i of each image with its remaining tasks mixed in equal parts; infinite for the others: [B, T]."""
         found = x.new_full(left.shape, torch.inf)
         for mixture in left.unique(dim=0):
             rows, tasks = (left == mixture).all(dim=1), mixture.nonzero().flatten().tolist()
@@ -193,16 +196,16 @@ class SupSup(Learner):
         return found
 
     def _slope(self, x: Tensor, mixed: Network, own: Network) -> Tensor:
-        """How the entropy changes as one more part of a task comes into the mixture: [B]."""
+        """The derivative of the entropy as more of one task is added to the mixture: [B]."""
 
         def along(part: Tensor) -> Tensor:
             return entropy(self.run(x, self._ready({name: mixed[name] + part * own[name] for name in mixed})))
 
-        with sdpa_kernel(SDPBackend.MATH):  # the others know no derivatives in forward mode
+        with sdpa_kernel(SDPBackend.MATH):  # the others do not support forward-mode derivatives
             return jvp(along, (x.new_zeros(()),), (x.new_ones(()),))[1]  # type: ignore[no-any-return]
 
     def subnetwork(self, task: int) -> Network:
-        """What is a task's own, in the form in which tasks are mixed: masked weights, means and deviations."""
+        """A task's own masked weights, means and deviations, in the form in which tasks are mixed."""
         over = task < len(self.masks)
         masks, moments = (unpack(self.masks[task], [*self.scores]), self.moments[task]) if over else self._own()
         parts = moments.to(self.device).split([norm.num_features for _, norm in self._norms() for _ in range(2)])
@@ -227,7 +230,7 @@ class SupSup(Learner):
         return [(name, norm) for name, norm in pairs if isinstance(norm, nn.BatchNorm2d)]
 
     def _ready(self, network: Network) -> Network:
-        """The network with means and deviations as scale and shift, through which derivatives pass."""
+        """The network with means and deviations turned into scale and shift, so that derivatives pass through them."""
         ready, base = dict(network), self.base
         for name, norm in self._norms():
             mean, scale = ready.pop(f"{name}.mean"), base[f"{name}.weight"] / ready.pop(f"{name}.deviation")
@@ -245,7 +248,9 @@ class SupSup(Learner):
             scores[rows.nonzero(), classes] = outputs[:, : len(classes)]
         return scores
 
-    def objection(self, stream: Stream) -> str | None:
+    def check(self, stream: Stream) -> None:
+        """A task of a single class is fine: output neurons beyond a task's classes learn to stay low."""
+        check_boundaries(self, stream, "it finds a mask for each task")
         most = max(len(experience.classes) for experience in stream.experiences)
-        few = f"outputs = {self.outputs}: must be at least the classes of a task, {most}"
-        return super().objection(stream) or (few if most > self.outputs else None)
+        if most > self.outputs:
+            raise ValueError(f"outputs = {self.outputs}: must be at least the classes of a task, {most}")

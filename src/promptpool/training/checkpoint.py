@@ -1,7 +1,7 @@
-"""Checkpoints: all of a session in one file, written whole or not at all.
+"""Checkpoints: the complete state of a session in one file, written atomically.
 
-The file is a safetensors file. Tensors lie in it as they are, everything else as JSON in its header, so reading one
-runs no code, whoever wrote it. It also says which stream, plan, learner and backbone it belongs to, and is
+The file is in the safetensors format, with everything that is not a tensor as JSON in its header, so that reading one
+runs no code, whoever wrote it. It also says which stream, plan, learner, view and backbone it belongs to, and is
 refused for any other.
 """
 
@@ -25,6 +25,7 @@ from promptpool.data.stream import Stream
 from promptpool.errors import BadFileError
 from promptpool.files import write_whole
 from promptpool.learners.base import Learner
+from promptpool.learners.state import restore, state
 from promptpool.training.loop import Plan, Session, Step
 from promptpool.training.record import Record
 
@@ -41,21 +42,21 @@ def learn(
 ) -> Iterator[Record]:
     """Go through the stream and yield a record after each experience.
 
-    With `checkpoint`, the file is written after each experience and at least every `seconds`; when it is already
-    there the session goes on from it, and the records of experiences already over come first. The caller so
-    gets the same records as if nothing had stopped it.
+    With `checkpoint`, that file is written after each experience and at least every `seconds`. If it is there already,
+    the session resumes from it, and the records of finished experiences are yielded first: the caller gets the same
+    records as from a session that was never stopped.
     """
     session = Session(learner, stream, plan or Plan())
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
         load_checkpoint(path, session)
     yield from tuple(session.records)
-    for step in kept(session, path, seconds=seconds):
+    for step in with_checkpoints(session, path, seconds=seconds):
         if step.record is not None:
             yield step.record
 
 
-def kept(session: Session, checkpoint: Path | None, *, seconds: float = 60.0) -> Iterator[Step]:
+def with_checkpoints(session: Session, checkpoint: Path | None, *, seconds: float = 60.0) -> Iterator[Step]:
     """The steps of a session, with a checkpoint written after each experience and at least every `seconds`."""
     written = time.monotonic()
     for step in session:
@@ -66,23 +67,23 @@ def kept(session: Session, checkpoint: Path | None, *, seconds: float = 60.0) ->
 
 
 def save_checkpoint(path: Path, session: Session) -> None:
-    """Write all that is needed to go on from here."""
+    """Write all that is needed to resume from here."""
     if distributed.rank() > 0:
         return
-    state = {
-        "place": [session.experience, session.epoch, session.batch, session.step],
+    content = {
+        "place": [session.experience_index, session.epoch_index, session.batch_index, session.step_count],
         "losses": [session.loss_sum, session.loss_count],
         "records": [record.to_json() for record in session.records],
-        "learner": session.learner.state(),
+        "learner": state(session.learner),
         "descend": None if session.descend is None else session.descend.state_dict(),
     }
     tensors: dict[str, Tensor] = {}
-    header = {"format": FORMAT, "belongs": belongs(session), "state": _pack(state, tensors)}
+    header = {"format": FORMAT, "belongs": belongs(session), "state": _pack(content, tensors)}
     write_whole(path, save(tensors, metadata={"promptpool": json.dumps(header)}))
 
 
 def load_checkpoint(path: Path, session: Session) -> None:
-    """Put a session where the file says; raises `BadFileError` and leaves it unusable where that fails."""
+    """Resume a session from a file; raises `BadFileError`, after which the session is unusable."""
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("promptpool", "{}"))
@@ -99,24 +100,25 @@ def load_checkpoint(path: Path, session: Session) -> None:
         hint = "; the data have changed since, a new run needs a folder of its own" if differing == ["stream"] else ""
         raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}{hint}")
     try:
-        state = _unpack(header["state"], tensors)
-        session.experience, session.epoch, session.batch, session.step = _place(state["place"], session)
-        loss_sum, loss_count = state["losses"]
+        content = _unpack(header["state"], tensors)
+        place = _place(content["place"], session)
+        session.experience_index, session.epoch_index, session.batch_index, session.step_count = place
+        loss_sum, loss_count = content["losses"]
         session.loss_sum, session.loss_count = float(loss_sum), int(loss_count)
-        session.records = [Record.from_json(line) for line in state["records"]]
-        if len(session.records) != session.experience:
-            raise ValueError(f"{len(session.records)} records for {session.experience} experiences")
-        session.learner.restore(state["learner"])
-        if state["descend"] is not None:
+        session.records = [Record.from_json(line) for line in content["records"]]
+        if len(session.records) != session.experience_index:
+            raise ValueError(f"{len(session.records)} records for {session.experience_index} experiences")
+        restore(session.learner, content["learner"])
+        if content["descend"] is not None:
             session.descend = session.make_descent()
-            session.descend.load_state_dict(state["descend"])
+            session.descend.load_state_dict(content["descend"])
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise BadFileError(f"{path}: damaged ({reason})") from error
 
 
 def belongs(session: Session) -> dict[str, Any]:
-    """What a checkpoint is of; one of another run is refused."""
+    """What a checkpoint belongs to; it is refused by a session where any of this differs."""
     learner = session.learner
     return {
         "learner": [type(learner).__name__, learner.settings()],
@@ -128,16 +130,16 @@ def belongs(session: Session) -> dict[str, Any]:
 
 
 def _defaults(session: Session) -> dict[str, Any]:
-    """The default of every value of learner, view and plan that has one."""
+    """The defaults of learner, view and plan, by keyword."""
     found: dict[str, Any] = {}
-    for target in (type(session.learner).__init__, type(session.learner.view), type(session.plan)):
+    for target in (type(session.learner), type(session.learner.view), type(session.plan)):
         parameters = inspect.signature(target).parameters.items()
         found |= {name: value.default for name, value in parameters if value.default is not inspect.Parameter.empty}
     return found
 
 
 def _differs(theirs: Any, ours: Any, usual: dict[str, Any]) -> bool:
-    """Whether two values differ; a keyword that came after a checkpoint was written had its default then."""
+    """True if two values differ; a keyword that is newer than the checkpoint counts as its default there."""
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         return any(_differs(there, here, usual) for there, here in zip(theirs, ours, strict=True))
     if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -159,7 +161,7 @@ def _place(place: Any, session: Session) -> list[int]:
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A nested value as JSON, with its tensors put aside."""
+    """A nested value as JSON; its tensors are moved to `tensors`."""
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)

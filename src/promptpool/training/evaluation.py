@@ -1,4 +1,4 @@
-"""Every test image once, in the plain view, among the classes seen so far or all that there will be."""
+"""Accuracy: every test image once, in the plain view, predicted among the classes seen so far or all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEST_CLASSES = ("seen", "all")
 
 
 class Count(NamedTuple):
-    """How many examples of a test set are predicted right, without the task and where asked for with the task given."""
+    """How many examples of a test set are predicted right: without the task, and with it if that was asked for."""
 
     correct: int
     correct_given_task: int | None = None
@@ -28,8 +28,8 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
     """The predicted class of each example, among `classes` or all seen so far: [B]."""
     learner.eval()
     batch = batch.to(learner.device)
-    told = None if classes is None else learner.told(batch, classes)
-    logits = learner.logits(batch) if told is None else told
+    given = None if classes is None else learner.task_logits(batch, classes)
+    logits = learner.logits(batch) if given is None else given
     return only(logits, torch.tensor(learner.seen if classes is None else classes)).argmax(dim=1).cpu()
 
 
@@ -37,23 +37,23 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
 def count_correct(
     learner: Learner, test: Examples, batch_size: int, *, task_given: bool = False, test_classes: str = "seen"
 ) -> Count:
-    """Count over all ranks; `test_classes` are the classes predicted among, those seen or every row of the head."""
+    """Count over all ranks; predictions are among the classes "seen" or "all" rows of the head."""
     learner.eval()
     seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
-    right, mine = torch.zeros(2, dtype=torch.long), my_part(test)
-    learner.expect(mine)
-    for batch in mine.batches(batch_size):
+    right, part = torch.zeros(2, dtype=torch.long), rank_share(test)
+    learner.expect(part)
+    for batch in part.batches(batch_size):
         here = batch.to(learner.device)
         logits = learner.logits(here)
         among = only(logits, seen) if test_classes == "seen" else logits
         right[0] += (among.argmax(dim=1).cpu() == batch.y).sum()
         if task_given:
-            told = learner.told(here, own.tolist())
-            right[1] += (only(logits if told is None else told, own).argmax(dim=1).cpu() == batch.y).sum()
-    without, given = distributed.total(right).tolist()
-    return Count(without, given if task_given else None)
+            given = learner.task_logits(here, own.tolist())
+            right[1] += (only(logits if given is None else given, own).argmax(dim=1).cpu() == batch.y).sum()
+    without, with_task = distributed.total(right).tolist()
+    return Count(without, with_task if task_given else None)
 
 
-def my_part(test: Examples) -> Examples:
-    """This rank's stretch of a test set."""
-    return test.select(distributed.share(len(test)))
+def rank_share(test: Examples) -> Examples:
+    """This rank's part of a test set."""
+    return test.select(distributed.rank_slice(len(test)))

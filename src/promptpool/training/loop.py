@@ -2,9 +2,9 @@
 
     for record in learn(learner, stream, plan): ...
 
-A `Session` is the loop laid open: it yields after every step, when its state is whole, so that progress bars and
-checkpoints are ordinary code in the caller's `for`. Orders are drawn from the seed, the experience and the
-epoch alone, so a session that goes on after a kill shows the same batches as one never killed.
+A `Session` is the same loop, step by step: it yields after every step, when its state is complete, so that progress
+bars and checkpoints are ordinary code in the caller's `for`. The order of examples depends on the seed, the experience
+and the epoch alone, so a session that was killed and resumed sees the same batches as one that was not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.checks import above_zero, above_zero_or_none, below_one, one_of, zero_or_more
-from promptpool.data.stream import Batch, Experience, Stream, held
+from promptpool.data.stream import Batch, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
@@ -36,16 +36,14 @@ class Plan:
     batch_size: int = 128
     optimiser: str = "adam"
     learning_rate: float = 0.03
-    momentum: float = 0.0  # of sgd
+    momentum: float = 0.0  # for sgd only
     weight_decay: float = 0.0
     clip: float | None = 1.0  # the largest norm of the gradient
     clip_frozen: bool = False  # frozen weights count in that norm, as in the released L2P code
-    seed: int = 0  # of the order of examples
+    seed: int = 0  # decides the order of examples
     test_batch_size: int = 128
-    task_given: bool = False  # also test among each test set's own classes
-    test_classes: str = (
-        "seen"  # those predicted among: "seen" so far, or "all" rows of a head that has them from the start
-    )
+    task_given: bool = False  # test a second time, predicting among each test set's own classes
+    test_classes: str = "seen"  # predict among the classes "seen" so far, or "all" of the stream
     drop_last: bool = False  # leave out an epoch's last batch if it is not full
 
     def __post_init__(self) -> None:
@@ -74,14 +72,14 @@ class Step(NamedTuple):
 
 
 class Session:
-    """A learner on its way through a stream."""
+    """One pass of a learner through a stream; iterate to take its steps."""
 
     def __init__(self, learner: Learner, stream: Stream, plan: Plan) -> None:
         distributed.start()
-        check(learner, stream, plan)
+        check_session(learner, stream, plan)
         self.learner, self.stream, self.plan = learner, stream, plan
         self.backbone = learner.backbone.fingerprint()  # as it is before any training
-        self.experience = self.epoch = self.batch = self.step = 0
+        self.experience_index = self.epoch_index = self.batch_index = self.step_count = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.descend: Descent | None = None
         self.records: list[Record] = []
@@ -99,28 +97,28 @@ class Session:
 
     def _batches(self, experience: Experience) -> int:
         """How many batches an epoch over an experience has."""
-        size, full = len(self.learner.lesson(experience)), self.plan.batch_size
+        size, full = len(self.learner.training_examples(experience)), self.plan.batch_size
         return size // full if self.plan.drop_last else -(-size // full)
 
     def __iter__(self) -> Iterator[Step]:
-        while self.experience < len(self.stream.experiences):
-            experience = self.stream.experiences[self.experience]
+        while self.experience_index < len(self.stream.experiences):
+            experience = self.stream.experiences[self.experience_index]
             if self.descend is None:
                 self.begin(experience)
             loss = None
-            self.learner.expect(self.learner.lesson(experience))
-            while self.epoch < self.epochs:
+            self.learner.expect(self.learner.training_examples(experience))
+            while self.epoch_index < self.epochs:
                 batches = self.order(experience).split(self.plan.batch_size)[: self._batches(experience)]
-                with closing(self._shown(experience, batches[self.batch :])) as shown:
+                with closing(self._shown(experience, batches[self.batch_index :])) as shown:
                     for index, batch in shown:
                         loss = self.learn(experience, index, batch)
-                        self.batch += 1
-                        self.step += 1
-                        if self.batch < len(batches) or self.epoch + 1 < self.epochs:
-                            yield Step(experience.index, self.epoch, self.step, self.steps, loss)
-                self.epoch, self.batch = self.epoch + 1, 0
+                        self.batch_index += 1
+                        self.step_count += 1
+                        if self.batch_index < len(batches) or self.epoch_index + 1 < self.epochs:
+                            yield Step(experience.index, self.epoch_index, self.step_count, self.steps, loss)
+                self.epoch_index, self.batch_index = self.epoch_index + 1, 0
             record = self._end(experience)
-            yield Step(experience.index, self.epochs - 1, self.step, self.steps, loss, record)
+            yield Step(experience.index, self.epochs - 1, self.step_count, self.steps, loss, record)
 
     def make_descent(self) -> Descent:
         """An optimiser, new and without momentum, for what the learner now trains."""
@@ -137,55 +135,60 @@ class Session:
         )
 
     def begin(self, experience: Experience) -> None:
+        """Prepare the learner and a new optimiser for an experience."""
         if self.stream.boundaries:
-            self.learner.meet(experience.classes)
+            self.learner.add_classes(experience.classes)
             self.learner.before(experience)
         self.descend = self.make_descent()
 
     def learn(self, experience: Experience, index: Tensor, batch: Batch | None = None) -> float | None:
-        """One step on this rank's part of the batch, which is read unless it is given."""
+        """Take one step on this rank's part of a batch: `batch`, or else what is read at these indices."""
         if not self.stream.boundaries:
-            self.learner.meet({*self.learner.seen, *self.learner.lesson(experience).y[index].tolist()})
-        mine = self._mine(experience, index) if batch is None else batch
+            labels = self.learner.training_examples(experience).y[index].tolist()
+            self.learner.add_classes({*self.learner.seen, *labels})
+        own = self._read(experience, index) if batch is None else batch
         if self.descend is None:
             raise RuntimeError("an experience must begin before it is learned")
-        self.descend.weight = len(mine.y) * distributed.world() / len(index)
+        self.descend.weight = len(own.y) * distributed.world() / len(index)
         self.learner.train()
         with self.descend.measuring():
-            loss = self.learner.step(mine.to(self.learner.device), self.descend)
-        distributed.agree(self.learner)
+            loss = self.learner.step(own.to(self.learner.device), self.descend)
+        distributed.sync_batch_norm(self.learner)
         if loss is None:
             return None
-        if self.batch == 0:
+        if self.batch_index == 0:
             self.loss_sum, self.loss_count = 0.0, 0
-        summed = float(distributed.total(torch.tensor(float(loss) * len(mine.y), dtype=torch.float64)))
+        summed = float(distributed.total(torch.tensor(float(loss) * len(own.y), dtype=torch.float64)))
         self.loss_sum, self.loss_count = self.loss_sum + summed, self.loss_count + len(index)
         return summed / len(index)
 
     def _shown(self, experience: Experience, batches: Sequence[Tensor]) -> Generator[tuple[Tensor, Batch], None, None]:
-        """Each batch in turn, and this rank's part of it, read in advance where that takes time."""
+        """The indices of each batch with this rank's part of it, read in advance if reading takes time."""
 
         def read(index: Tensor) -> tuple[Tensor, Batch]:
-            return index, self._mine(experience, index)
+            return index, self._read(experience, index)
 
-        yield from map(read, batches) if held(self.learner.lesson(experience).source) else in_advance(read, batches)
+        source = self.learner.training_examples(experience).source
+        yield from map(read, batches) if in_memory(source) else in_advance(read, batches)
 
-    def _mine(self, experience: Experience, index: Tensor) -> Batch:
-        return self.learner.lesson(experience).batch(index[distributed.share(len(index))], fresh=self.epoch == 0)
+    def _read(self, experience: Experience, index: Tensor) -> Batch:
+        """This rank's part of a batch."""
+        own = index[distributed.rank_slice(len(index))]
+        return self.learner.training_examples(experience).batch(own, fresh=self.epoch_index == 0)
 
     def _end(self, experience: Experience) -> Record:
         if self.stream.boundaries:
             self.learner.after(experience)
             self.descend = None
-        self.learner.conclude()
+        self.learner.before_evaluation()
         record = self._record(experience)
         self.records.append(record)
-        self.experience, self.epoch, self.batch = self.experience + 1, 0, 0
+        self.experience_index, self.epoch_index, self.batch_index = self.experience_index + 1, 0, 0
         return record
 
     def _record(self, experience: Experience) -> Record:
         learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
-        learner.tested()  # what was noted before is not of a test set
+        learner.after_test_set()  # drops notes on whatever was predicted before the first test set
         counts: list[Count | None] = []
         notes = []
         for test in tests:
@@ -197,11 +200,11 @@ class Session:
                     learner, test, plan.test_batch_size, task_given=plan.task_given, test_classes=plan.test_classes
                 )
             )
-            notes.append(learner.tested())
+            notes.append(learner.after_test_set())
         given = tuple(None if count is None else count.correct_given_task for count in counts)
         return Record(
             experience=experience.index,
-            step=self.step,
+            step=self.step_count,
             classes_seen=len(learner.seen),
             loss=self.loss_sum / self.loss_count if self.loss_count else None,
             correct=tuple(None if count is None else count.correct for count in counts),
@@ -212,28 +215,26 @@ class Session:
                 "loss_classes": None if self.loss_count == 0 else learner.loss_classes,
                 **({} if learner.forgets else {"forgets": False}),
                 **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
-                **learner.facts(notes),
+                **learner.diagnostics(notes),
             },
         )
 
     def order(self, experience: Experience) -> Tensor:
         """The examples of the present epoch in their order; without boundaries the stream's own."""
         if not self.stream.boundaries:
-            return torch.arange(len(self.learner.lesson(experience)))
-        seed = np.random.SeedSequence([self.plan.seed, experience.index, self.epoch]).generate_state(1)
+            return torch.arange(len(self.learner.training_examples(experience)))
+        seed = np.random.SeedSequence([self.plan.seed, experience.index, self.epoch_index]).generate_state(1)
         generator = torch.Generator().manual_seed(int(seed[0]))
-        return torch.randperm(len(self.learner.lesson(experience)), generator=generator)
+        return torch.randperm(len(self.learner.training_examples(experience)), generator=generator)
 
 
-def check(learner: Learner, stream: Stream, plan: Plan) -> None:
-    """Refuse what cannot be meant, before anything runs."""
-    objection = learner.objection(stream)
-    if objection:
-        raise ValueError(objection)
+def check_session(learner: Learner, stream: Stream, plan: Plan) -> None:
+    """Raise a ValueError if learner, stream and plan do not fit each other, before anything runs."""
+    learner.check(stream)
     if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
         raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
     for experience in stream.experiences:
-        size = len(learner.lesson(experience))
+        size = len(learner.training_examples(experience))
         if plan.drop_last and size < plan.batch_size:
             raise ValueError(
                 f"batch_size = {plan.batch_size}: experience {experience.index} has {size} examples, of which "

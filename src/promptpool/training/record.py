@@ -1,4 +1,4 @@
-"""What is known when an experience ends."""
+"""The results after an experience."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from promptpool.metrics import Matrix
 
 @dataclass(frozen=True)
 class Record:
-    """Counts, not shares, so that nothing is lost; None where a test set's classes are still unknown."""
+    """Counts of right predictions by test set, None for one whose classes have not been seen yet."""
 
     experience: int
     step: int  # steps taken since the stream began
@@ -24,7 +24,7 @@ class Record:
     correct: tuple[int | None, ...]
     total: tuple[int, ...]
     correct_given_task: tuple[int | None, ...] | None = None  # predicting among each test set's own classes
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # the learner's diagnostics, and what a report must know
 
     @property
     def accuracy(self) -> tuple[float | None, ...]:
@@ -32,7 +32,7 @@ class Record:
 
     @property
     def accuracy_given_task(self) -> float | None:
-        """The mean over test sets when the task is told; None where that was not measured."""
+        """The mean accuracy over test sets with the task given; None if that was not measured."""
         if self.correct_given_task is None:
             return None
         pairs = zip(self.correct_given_task, self.total, strict=True)

@@ -1,4 +1,4 @@
-"""Parts of a learner as they once were: the teacher that distillation listens to."""
+"""The teacher of a distillation: frozen copies of a learner's parts, as they were at one moment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 
 
-class Snapshot:
-    """Frozen copies of a learner's parts, by name; none until they are taken.
+class Teacher:
+    """Frozen copies of a learner's parts, by name; there are none until `take` is called.
 
-    A frozen backbone is shared instead of copied. Name it in `remembers`: it goes into checkpoints and comes back.
-    What is read is on the learner's device, wherever that has gone in the meantime.
+    A part that is not trained is shared instead of copied. An attribute that holds a teacher belongs in the learner's
+    `remembers`, so that checkpoints hold it. Parts follow the learner to its device.
     """
 
     def __init__(self, learner: nn.Module, *names: str) -> None:
@@ -28,19 +28,19 @@ class Snapshot:
         return bool(self._parts)
 
     def __getitem__(self, name: str) -> nn.Module:
-        """A part as it was, where the learner's own is now: a copy does not move with the learner by itself."""
+        """A part as it was, on the device where the learner's own now is: a copy does not move by itself."""
         return self._parts[name].to(next(self._learner.get_submodule(name).parameters()))
 
     def take(self) -> None:
         """Copy the parts as they are now."""
-        self._parts = {}  # the old copies go before the new ones come
+        self._parts = {}  # frees the old copies before new ones are made
         for name in self._names:
             part = self._learner.get_submodule(name)
             trained = any(parameter.requires_grad for parameter in part.parameters())
             self._parts[name] = copy.deepcopy(part).requires_grad_(False).eval() if trained else part
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """The copies' tensors; shared parts are not among them."""
+        """The tensors of the copies; shared parts are left out."""
         return {name: part.state_dict() for name, part in self._parts.items() if not self._shared(name)}
 
     def load_state_dict(self, state: dict[str, dict[str, Tensor]]) -> None:
@@ -51,14 +51,14 @@ class Snapshot:
         for name, tensors in state.items():
             part = self._parts[name]
             for key, holder in (*part.named_parameters(), *part.named_buffers()):
-                holder.data = tensors[key].to(holder, copy=True)  # a head may have had another number of rows
+                holder.data = tensors[key].to(holder, copy=True)  # the head may have had fewer rows then
 
     def _shared(self, name: str) -> bool:
         return self._parts[name] is self._learner.get_submodule(name)
 
 
-def taught(learner: Learner, teacher: Snapshot, *batches: Batch) -> tuple[Tensor, Tensor]:
-    """f(x)[0] of these batches by a learner and by its teacher, who see one view: [B, D] each."""
+def taught(learner: Learner, teacher: Teacher, *batches: Batch) -> tuple[Tensor, Tensor]:
+    """f(x)[0] of these batches by a learner and by its teacher, both in the same view: [B, D] each."""
     if not learner.train_backbone:
         features = torch.cat([learner.features(batch) for batch in batches])
         return features, features

@@ -1,0 +1,74 @@
+"""What methods share that choose prompts for a transformer: the query, and what a record says of the prompts.
+
+    q(x) = f(x)[0] of the frozen model
+
+A method makes its `pool` in the constructor and asks it for prompts with `self.pool(self.query(batch, x))`. How the
+prompts go into the backbone and what the loss is, the method says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.backbones.base import Backbone
+from promptpool.checks import one_of
+from promptpool.data.stream import Batch
+from promptpool.data.views import View
+from promptpool.learners.base import Learner
+from promptpool.learners.keywords import Shared
+from promptpool.prompts import PromptPool
+
+QUERY_VIEWS = ("same", "plain")
+
+
+class PromptedLearner(Learner):
+    """A learner with a pool of prompts; queries are features of the frozen model, also where a copy of it is trained.
+
+    Keywords, beside those of `Learner`:
+        `query_view`: with a random training view, "same" queries with the view that the model sees, and "plain" with
+            the unchanged image, whose feature is computed once.
+    """
+
+    keeps_original = True
+    backbone: Backbone
+    pool: PromptPool
+
+    def __init__(self, backbone: Backbone, view: View, *, query_view: str = "same", **shared: Unpack[Shared]) -> None:
+        super().__init__(backbone, view, **shared)
+        if not isinstance(backbone, Backbone):
+            raise ValueError(f"backbone = {type(backbone).__name__}: has no tokens for prompts, use a transformer")
+        one_of(QUERY_VIEWS, query_view=query_view)
+        self.query_view = query_view
+
+    def query(self, batch: Batch, x: Tensor) -> Tensor:
+        """q(x) of a batch in its view x: [B, D]."""
+        if self.training and not self.view.fixed and self.query_view == "same":
+            with torch.no_grad():
+                return self.frozen.backbone.features(x)
+        return self.frozen(batch)
+
+    def after_test_set(self) -> Tensor:
+        """How often each prompt was chosen since the last call: [M]."""
+        chosen = self.pool.chosen_at_test.cpu().clone()
+        self.pool.chosen_at_test.zero_()
+        return chosen
+
+    @torch.no_grad()
+    def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
+        """How often each prompt was chosen, in training so far and on each test set; how similar the keys are."""
+        keys = F.normalize(self.pool.keys, dim=-1)
+        nothing = torch.zeros(len(keys), dtype=torch.long)  # there may be no test set yet
+        chosen = distributed.total(torch.stack([nothing, *notes])[1:])
+        return {
+            "chosen_in_training": self.pool.counts.tolist(),
+            "chosen_in_tests": chosen.tolist(),
+            "key_similarity": [[round(cosine, 3) for cosine in row] for row in (keys @ keys.T).tolist()],
+            "prompts_in_use": int((chosen.sum(dim=0) > 0).sum()),
+            "vote": self.pool.vote,
+        }
