@@ -11,10 +11,10 @@ from typing import Any
 
 from promptpool.experiments.build import Stock
 from promptpool.experiments.config import load_config
-from promptpool.experiments.paper import Reported
 from promptpool.experiments.runner import run
 from promptpool.reproduce.entries import Entry
 from promptpool.reproduce.jobs import FEATURES, Job
+from promptpool.reproduce.paper import Reported
 from promptpool.reproduce.studies import NO_BUFFER, Item
 from small_runs import small_preset
 

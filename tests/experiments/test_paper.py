@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from promptpool.experiments.config import load_config, presets
-from promptpool.experiments.paper import TABLE_1, TABLE_3, TABLE_4, TABLE_5, Reported, Row
 from promptpool.learners import LEARNERS
+from promptpool.reproduce.paper import TABLE_1, TABLE_3, TABLE_4, TABLE_5, Reported, Setting
 
 CLASSES = {"cifar100": 100, "5-datasets": 50, "core50": 50, "cifar100-gaussian": 100}
 ROWS = [
@@ -22,11 +22,11 @@ PAPER_SCALE = [
 
 
 @pytest.mark.parametrize(("preset", "row", "cell"), [row for row in ROWS if row[1].method in OURS])
-def test_a_row_of_the_paper_has_a_preset_that_says_its_number(preset: str, row: Row, cell: Reported) -> None:
+def test_a_row_of_the_paper_has_a_preset_that_says_its_number(preset: str, row: Setting, cell: Reported) -> None:
     header = presets()[preset].read_text().split("seed =")[0]
     assert f"{cell.accuracy:.2f}" in header
     assert cell.forgetting is None or f"forgetting {cell.forgetting:.2f}" in header
-    assert row.kept == 0 or f"{row.kept} per class" in header or f"{row.kept} images per class" in header
+    assert row.per_class == 0 or f"{row.per_class} per class" in header or f"{row.per_class} images per class" in header
 
 
 @pytest.mark.parametrize("preset", PAPER_SCALE)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from promptpool.errors import BadFileError
-from promptpool.experiments.paper import Reported
 from promptpool.reproduce.entries import Entry, entry, read_csv, to_csv
+from promptpool.reproduce.paper import Reported
 from promptpool.training.record import Record
 from report_runs import TASKS, made_run
 from reproduce_runs import made_entry, made_item

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from promptpool.experiments import paper
 from promptpool.experiments.config import complete, load_config, presets
 from promptpool.experiments.identity import run_folder
-from promptpool.experiments.paper import Reported, Row
+from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import MINI, PAPER, SCALES
+from promptpool.reproduce.paper import Reported, Setting
 from promptpool.reproduce.plan import NAMES, Wanted, seeded
 from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
 
@@ -49,11 +49,11 @@ def test_each_row_of_the_paper_has_its_item_with_its_number(study: str) -> None:
     items = list(STUDIES[study]("paper"))
     for place, reported in ROWS[study]:
         benchmark = SCALES["paper"][place]
-        found = {Row(METHODS[i.method], i.at or 0): i for i in items if i.stream == benchmark.title}
+        found = {Setting(METHODS[i.method], i.at or 0): i for i in items if i.stream == benchmark.title}
         assert {row: found[row].reported for row in reported} == reported
         for row, item in found.items():
-            if row.kept:
-                assert item.config["learner"]["capacity"] == row.kept * benchmark.classes
+            if row.per_class:
+                assert item.config["learner"]["capacity"] == row.per_class * benchmark.classes
             assert item.reported is None or row in reported
     assert not any(item.reported for item in STUDIES[study]("mini"))
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from promptpool import metrics
 from promptpool.errors import BadFileError
-from promptpool.experiments.paper import Reported
 from promptpool.report.rows import loss_classes
+from promptpool.reproduce.paper import Reported
 from promptpool.reproduce.studies import UPPER_BOUND, Item
 from promptpool.training.folder import Run
 

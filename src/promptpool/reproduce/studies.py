@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from promptpool.experiments import paper
 from promptpool.experiments.config import Config
-from promptpool.experiments.paper import Reported, Row
+from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import SCALES, Benchmark, kept
+from promptpool.reproduce.paper import Reported, Setting
 
 UPPER_BOUND = "Upper bound"
 LABELS = {
@@ -80,12 +80,12 @@ def table2(scale: str) -> Iterator[Item]:
     more = ("dataset.train_per_class=50",) if scale == "mini" else ()  # a network that starts from nothing needs them
     resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images"
     for method in ("resnet18-upper-bound", "resnet18-ft-seq", "supsup", "dualnet"):
-        found = reported["resnet18"].get(Row(method.removeprefix("resnet18-"))) if scale == "paper" else None
+        found = reported["resnet18"].get(Setting(method.removeprefix("resnet18-"))) if scale == "paper" else None
         at = 10 if method == "dualnet" else None
         memory = () if at is None else kept(split, method, at)
         yield _item("table2", split, resnet, method, at, found, (*more, *memory))
     for method in ("upper-bound", "l2p", *REFERENCE_METHODS):
-        found = reported["vit-b16"].get(Row(method)) if scale == "paper" else None
+        found = reported["vit-b16"].get(Setting(method)) if scale == "paper" else None
         yield _item("table2", split, "ViT", method, None, found)
 
 
@@ -102,7 +102,7 @@ def table4(scale: str) -> Iterator[Item]:
 def table5(scale: str) -> Iterator[Item]:
     """What each part of L2P is worth on unlike tasks."""
     for method in ("one-prompt", "no-key", "no-diversity", "l2p"):
-        reported = paper.TABLE_5[Row(method)] if scale == "paper" else None
+        reported = paper.TABLE_5[Setting(method)] if scale == "paper" else None
         yield _item("table5", SCALES[scale]["five"], NO_BUFFER, method, None, reported)
     for method in ("masked-linear", "nearest-mean", "ranpac"):
         yield _item("table5", SCALES[scale]["five"], REFERENCES, method, None, None)
@@ -151,20 +151,20 @@ def _rows(
     study: str,
     scale: str,
     place: str,
-    reported: Mapping[Row, Reported],
+    reported: Mapping[Setting, Reported],
     plain: tuple[str, ...],
     rehearsal: tuple[str, ...],
 ) -> Iterator[Item]:
     """The groups of Tables 1, 3 and 4: without a buffer, the references, each buffer size, all data at once."""
     benchmark, known = SCALES[scale][place], reported if scale == "paper" else {}
     for method in plain:
-        yield _item(study, benchmark, NO_BUFFER, method, None, known.get(Row(method)))
+        yield _item(study, benchmark, NO_BUFFER, method, None, known.get(Setting(method)))
     for method in REFERENCE_METHODS:
         yield _item(study, benchmark, REFERENCES, method, None, None)
     for size in SIZES[scale][place]:
         for method in (*rehearsal, "l2p-r-trained"):
-            yield _item(study, benchmark, f"{size} per class", method, size, known.get(Row(method, size)))
-    yield _item(study, benchmark, BOUND, "upper-bound", None, known.get(Row("upper-bound")))
+            yield _item(study, benchmark, f"{size} per class", method, size, known.get(Setting(method, size)))
+    yield _item(study, benchmark, BOUND, "upper-bound", None, known.get(Setting("upper-bound")))
 
 
 def _item(
