@@ -28,13 +28,13 @@ from promptpool.progress import report
 from promptpool.reproduce import tables
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import markdown as claims_markdown
-from promptpool.reproduce.crew import with_processes
 from promptpool.reproduce.display import duration, watched
 from promptpool.reproduce.entries import to_csv
 from promptpool.reproduce.figures import shares_to_csv
 from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.outcome import read_results, write_results
-from promptpool.reproduce.plan import Results, Wanted, checked, collect, names_of
+from promptpool.reproduce.plan import Request, Results, checked, collect, names_of
+from promptpool.reproduce.workers import with_processes
 from promptpool.training.folder import is_run, read_records
 
 FORMS = ("terminal", "markdown", "latex", "csv")
@@ -85,7 +85,7 @@ def reproduce(
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
         where = runs or Path("runs") / f"reproduce-{scale}"
-        wanted = Wanted(names, scale, seeds, where.resolve(), only, limit, backbone)
+        wanted = Request(names, scale, seeds, where.resolve(), only, limit, backbone)
         jobs = wanted.jobs()
         if not jobs:
             there = dict.fromkeys(item.method for item in replace(wanted, only="*").items())
@@ -120,7 +120,7 @@ def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int,
     expected = seconds / workers
     console.print(f"estimate: {duration(expected)} with {workers} at a time", highlight=False)
     if engine == "ray":
-        from promptpool.reproduce.ray_engine import with_ray
+        from promptpool.reproduce.ray import with_ray
 
         news = with_ray(costed, workers=workers, threads=threads)
     else:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from promptpool.cli import app
 from promptpool.reproduce.outcome import read_results
-from promptpool.reproduce.plan import NAMES, Wanted
+from promptpool.reproduce.plan import NAMES, Request
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 STORED = DOCS / "results" / "mini"
@@ -48,7 +48,7 @@ def test_the_tables_of_the_paper_are_there() -> None:
 
 
 def test_stored_results_are_of_runs_that_the_command_would_make() -> None:
-    made = {job.folder.name for job in Wanted(NAMES, "mini", 3, Path("runs")).jobs()}
+    made = {job.folder.name for job in Request(NAMES, "mini", 3, Path("runs")).jobs()}
     stored = [entry for entries in read_results(STORED).entries.values() for entry in entries]
     assert {run for entry in stored for run in entry.runs.split()} <= made
 

@@ -20,10 +20,10 @@ from promptpool.cli import app
 from promptpool.experiments.build import Stock
 from promptpool.reproduce import batches, plan, tables
 from promptpool.reproduce.entries import read_csv
-from promptpool.reproduce.jobs import Job, News, carry_out
+from promptpool.reproduce.jobs import Job, JobStatus, carry_out
 from promptpool.reproduce.outcome import read_results, write_results
-from promptpool.reproduce.plan import Results, Wanted
-from promptpool.reproduce.ray_engine import with_ray
+from promptpool.reproduce.plan import Request, Results
+from promptpool.reproduce.ray import with_ray
 from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import read_run
 from small_runs import write_weights
@@ -227,7 +227,7 @@ def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Repro
 
 def test_a_limit_takes_images_away_and_never_adds_any() -> None:
     for scale, least in (("mini", 20), ("paper", 30)):
-        (item,) = Wanted(("figure3",), scale, 1, Path("runs"), "Split*", limit=30).items()
+        (item,) = Request(("figure3",), scale, 1, Path("runs"), "Split*", limit=30).items()
         assert (item.config["dataset"]["train_per_class"], item.config["dataset"]["test_per_class"]) == (least, least)
 
 
@@ -280,9 +280,9 @@ def test_ray_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failed_run_leaves_its_cell_empty_and_the_exit_code_1(
     few_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(jobs: list[Job], *, workers: int, threads: int) -> Iterator[News]:
+    def failing(jobs: list[Job], *, workers: int, threads: int) -> Iterator[JobStatus]:
         assert (workers, threads) == (2, 1)
-        yield from (News(job, "failed", reason="no [more] room") for job in jobs)
+        yield from (JobStatus(job, "failed", reason="no [more] room") for job in jobs)
 
     monkeypatch.setattr(reproduce_commands, "with_processes", failing)
     weights = str(few_runs / "vit.safetensors")
@@ -296,7 +296,7 @@ def test_a_failed_run_leaves_its_cell_empty_and_the_exit_code_1(
 
 def test_stopped_it_goes_on(few_runs: Path, reproduced: Reproduced, tmp_path: Path) -> None:
     """SIGTERM while a run goes; it then ends with the numbers of one that nobody stopped."""
-    (job,) = Wanted(("table5",), "mini", 1, tmp_path / "runs", "L2P", 1, str(few_runs / "vit.safetensors")).jobs()
+    (job,) = Request(("table5",), "mini", 1, tmp_path / "runs", "L2P", 1, str(few_runs / "vit.safetensors")).jobs()
     words = ["table5", "--only", "L2P", *reproduced.typed[:-1], str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     command = [str(Path(sys.executable).with_name("promptpool")), "reproduce", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

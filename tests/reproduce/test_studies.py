@@ -11,7 +11,7 @@ from promptpool.experiments.identity import run_folder
 from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import MINI, PAPER, SCALES
 from promptpool.reproduce.paper import Reported, Setting
-from promptpool.reproduce.plan import NAMES, Wanted, seeded
+from promptpool.reproduce.plan import NAMES, Request, seeded
 from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
 
 ROWS = {
@@ -23,8 +23,8 @@ ROWS = {
 METHODS = {label: method for method, label in LABELS.items() if not method.startswith("resnet18-")}
 
 
-def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Wanted:
-    return Wanted(studies, scale, 1, Path("runs"), limit=limit)
+def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Request:
+    return Request(studies, scale, 1, Path("runs"), limit=limit)
 
 
 def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str, int | None], Path]:
@@ -123,7 +123,7 @@ def test_studies_share_runs(scale: str) -> None:
 def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
     both = wanted("table1", "figure3")
     assert [job.folder for job in both.jobs()] == [job.folder for job in wanted("table1").jobs()]
-    three = Wanted(("table5", "batches"), "mini", 3, Path("runs")).jobs()
+    three = Request(("table5", "batches"), "mini", 3, Path("runs")).jobs()
     assert len({job.folder for job in three}) == len(three) == 3 * 7 + 4
     for job in three:
         assert job.folder == run_folder(Path("runs"), job.folder.name.rsplit("-", 1)[0], job.config)
@@ -147,7 +147,7 @@ def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
 
 def test_only_names_methods_or_streams_and_methods() -> None:
     def chosen(only: str) -> set[tuple[str, str]]:
-        return {(item.stream, item.method) for item in Wanted(("table1",), "mini", 1, Path("runs"), only).items()}
+        return {(item.stream, item.method) for item in Request(("table1",), "mini", 1, Path("runs"), only).items()}
 
     assert chosen("ewc") == {("Split glyphs100", "EWC"), ("glyph-five", "EWC")}
     methods = {"L2P", "L2P-R", "L2P-R (backbone trained)"}
@@ -156,10 +156,10 @@ def test_only_names_methods_or_streams_and_methods() -> None:
 
 
 def test_only_and_backbone_and_limit_change_what_is_asked_for() -> None:
-    asked = Wanted(("table1", "table2"), "mini", 1, Path("runs"), "l2p*", 3, "own.safetensors")
+    asked = Request(("table1", "table2"), "mini", 1, Path("runs"), "l2p*", 3, "own.safetensors")
     items = list(asked.items())
     assert {item.method for item in items} == {"L2P", "L2P-R", "L2P-R (backbone trained)"}
     assert {item.config["backbone"]["name"] for item in items} == {"own.safetensors"}
     assert {item.config["dataset"]["train_per_class"] for item in items} == {3}
-    untrained = Wanted(("table2",), "mini", 1, Path("runs"), "SupSup", None, "own.safetensors")
+    untrained = Request(("table2",), "mini", 1, Path("runs"), "SupSup", None, "own.safetensors")
     assert [item.config["backbone"]["name"] for item in untrained.items()] == ["resnet18"]

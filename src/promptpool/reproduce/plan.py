@@ -27,7 +27,7 @@ NAMES = (*STUDIES, "batches")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Request:
     """What is to be reproduced, and how."""
 
     studies: tuple[str, ...]
@@ -137,7 +137,7 @@ def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
     return costed, seconds
 
 
-def collect(wanted: Wanted, *, test_again: bool = True) -> Results:
+def collect(wanted: Request, *, test_again: bool = True) -> Results:
     """What the finished runs say; cells without one are there, empty.
 
     Without `test_again` a run that was not yet tested with other batches is left out of that study.
