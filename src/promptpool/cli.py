@@ -46,8 +46,8 @@ from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import is_finished, run
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
+from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
-from promptpool.report.tables import terminal_tables
 from promptpool.report.tensorboard import write_tensorboard
 from promptpool.reproduce_commands import reproduce
 from promptpool.training.folder import Run, is_run, read_records, read_run

@@ -8,11 +8,12 @@ import pytest
 
 from promptpool.experiments.config import complete, load_config, presets
 from promptpool.experiments.identity import run_folder
+from promptpool.report.names import METHODS
 from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import MINI, PAPER, SCALES
 from promptpool.reproduce.paper import Reported, Setting
-from promptpool.reproduce.plan import NAMES, Request, seeded
-from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
+from promptpool.reproduce.plan import Request, seeded
+from promptpool.reproduce.studies import NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
 
 ROWS = {
     "table1": [("split", paper.TABLE_1["cifar100"]), ("five", paper.TABLE_1["5-datasets"])],
@@ -20,7 +21,7 @@ ROWS = {
     "table4": [("gaussian", paper.TABLE_4)],
     "table5": [("five", paper.TABLE_5)],
 }
-METHODS = {label: method for method, label in LABELS.items() if not method.startswith("resnet18-")}
+KEYS = {label: method for method, label in METHODS.items() if not method.startswith("resnet18-")}
 
 
 def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Request:
@@ -33,7 +34,7 @@ def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("study", NAMES)
+@pytest.mark.parametrize("study", STUDIES)
 def test_every_configuration_is_valid(study: str, scale: str) -> None:
     items = list(wanted(study, scale=scale).items())
     assert items
@@ -49,7 +50,7 @@ def test_each_row_of_the_paper_has_its_item_with_its_number(study: str) -> None:
     items = list(STUDIES[study]("paper"))
     for place, reported in ROWS[study]:
         benchmark = SCALES["paper"][place]
-        found = {Setting(METHODS[i.method], i.at or 0): i for i in items if i.stream == benchmark.title}
+        found = {Setting(KEYS[i.method], i.at or 0): i for i in items if i.stream == benchmark.title}
         assert {row: found[row].reported for row in reported} == reported
         for row, item in found.items():
             if row.per_class:
@@ -64,7 +65,7 @@ def test_table_2_has_the_papers_numbers() -> None:
     }
     for group, cells in (("ResNet-18", paper.TABLE_2["resnet18"]), ("ViT", paper.TABLE_2["vit-b16"])):
         assert {key: cell for key, cell in found.items() if key[0] == group and cell} == {
-            (group, LABELS[row.method]): cell for row, cell in cells.items()
+            (group, METHODS[row.method]): cell for row, cell in cells.items()
         }
     for item in STUDIES["table2"]("mini"):
         assert (item.config["backbone"]["name"] == "resnet18") is item.group.startswith("ResNet-18")
@@ -76,7 +77,7 @@ def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
     items = list(STUDIES[study](scale))
     for stream in dict.fromkeys(item.stream for item in items):
         of = [item for item in items if item.stream == stream]
-        assert [item.method for item in of if item.group == REFERENCES] == [LABELS[name] for name in REFERENCE_METHODS]
+        assert [item.method for item in of if item.group == REFERENCES] == [METHODS[name] for name in REFERENCE_METHODS]
         (l2p,) = [item for item in of if item.method == "L2P"]
         assert l2p.group == NO_BUFFER
         for item in of:
@@ -87,7 +88,7 @@ def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
 
 @pytest.mark.parametrize("preset", [name for name in presets() if name.startswith("cifar100-gaussian-")])
 def test_table_4_at_paper_scale_is_what_the_presets_say(preset: str) -> None:
-    label = LABELS[preset.removeprefix("cifar100-gaussian-")]
+    label = METHODS[preset.removeprefix("cifar100-gaussian-")]
     (item,) = [item for item in STUDIES["table4"]("paper") if item.method == label]
     assert item.config == load_config(preset)
 
