@@ -14,10 +14,10 @@ from pathlib import Path
 
 from promptpool.experiments.config import load_config
 from promptpool.files import write_whole
-from promptpool.reproduce.claims import markdown as claims_markdown
-from promptpool.reproduce.entries import Entry
-from promptpool.reproduce.outcome import read_results
-from promptpool.reproduce.tables import markdown
+from promptpool.report.table import markdown
+from promptpool.reproduce.claims import claims, claims_table
+from promptpool.reproduce.output import study_tables
+from promptpool.reproduce.results import Result, read_results
 
 DOCS = Path(__file__).parent.parent / "docs"
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,11 +26,9 @@ MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def filled(text: str, folder: Path) -> str:
     """The text with what lies between marks written anew."""
     results = read_results(folder)
-    made = {name: markdown(entries) for name, entries in results.entries.items() if entries}
-    made["claims"], made["summary"] = (
-        claims_markdown(results.claims),
-        summary(results.entries["table1"], results.entries["table2"]),
-    )
+    made = {name: markdown([*study_tables(found).values()]) for name, found in results.studies.items() if found}
+    made["claims"] = markdown([claims_table(claims(results))])
+    made["summary"] = summary(results.studies["table1"], results.studies["table2"])
     made["search"] = searched(folder.parent / "search.csv")
 
     def made_or_missing(name: str) -> str:
@@ -39,9 +37,9 @@ def filled(text: str, folder: Path) -> str:
     return MARKED.sub(lambda match: f"{match[1]}\n{made_or_missing(match[2])}\n{match[3]}", text)
 
 
-def summary(table1: Sequence[Entry], table2: Sequence[Entry]) -> str:
+def summary(table1: Sequence[Result], table2: Sequence[Result]) -> str:
     """Table 1 on its first stream with the larger buffer, and what Table 2 has on another network; one decimal."""
-    rows = [entry for entry in table1 if entry.stream == table1[0].stream]
+    rows = [row for row in table1 if row.stream == table1[0].stream]
     smaller = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))[:-1]
     rows = [row for row in rows if row.group not in smaller] + [row for row in table2 if row.group != "ViT"]
     lines = ["| | method | average accuracy | forgetting |", "|---|---|---:|---:|"]

@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 
 
-def dies(line: object, threads: int, number: int) -> None:
-    del line, threads, number
+def dies(pipe: object, threads: int, number: int) -> None:
+    del pipe, threads, number
     os._exit(9)

@@ -1,4 +1,4 @@
-"""Jobs and entries for the tests of `promptpool reproduce`."""
+"""Jobs and results for the tests of `promptpool reproduce`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import load_config
-from promptpool.experiments.paper import Reported
 from promptpool.experiments.runner import run
-from promptpool.reproduce.entries import Entry
 from promptpool.reproduce.jobs import FEATURES, Job
+from promptpool.reproduce.paper import Reported
+from promptpool.reproduce.results import Result
 from promptpool.reproduce.studies import NO_BUFFER, Item
 from small_runs import small_preset
 
@@ -64,7 +64,7 @@ def made_item(
     return Item(study, "a stream", NO_BUFFER, method, {"learner": {"name": name, **learner}}, at, reported)
 
 
-def made_entry(
+def made_result(
     method: str,
     accuracy: float | None = None,
     group: str = NO_BUFFER,
@@ -72,5 +72,5 @@ def made_entry(
     study: str = "table1",
     stream: str = "glyphs",
     **more: str,
-) -> Entry:
-    return Entry(study, stream, group, method, accuracy="" if accuracy is None else f"{accuracy:.2f}", **more)
+) -> Result:
+    return Result(study, stream, group, method, accuracy="" if accuracy is None else f"{accuracy:.2f}", **more)

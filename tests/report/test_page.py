@@ -1,43 +1,14 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parsed_page import Parsed
 from promptpool.report.report import write_report
 from report_runs import EVIL, STREAM, made_run, several, toy_run
-
-
-class Parsed(HTMLParser):
-    """All elements of a page with their attributes, and its text."""
-
-    VOID = frozenset({"meta", "link", "img", "source", "br"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.found if name == tag]
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +63,8 @@ def test_the_page_says_what_must_be_said(parsed: Parsed) -> None:
     for text in (
         "7 runs of 6 configurations on 2 streams. Only what ran on the same stream is compared.",
         "† Predictions depend on test batches",
-        "ft-seq (1 of 3 experiences)",
-        "upper bound (ft-seq)",
+        "FT-seq (1 of 3 experiences)",
+        "Upper bound",
         "learner.pool_size",
         "seconds per experience",
     ):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from promptpool.report import plots
+from promptpool.report import drawing, plots
 from promptpool.report.themes import THEMES, png, svg
 from promptpool.training.folder import Run
 from report_runs import TASKS, made_run, toy_run
@@ -105,7 +105,7 @@ def test_names_never_overlap_and_keep_their_order() -> None:
     for _ in range(200):
         count = int(rng.integers(1, 9))
         wanted, heights = rng.uniform(0, 1, count).tolist(), rng.uniform(0.02, 0.11, count).tolist()
-        found = plots._apart(wanted, heights)
+        found = drawing._apart(wanted, heights)
         order = np.argsort(wanted)
         assert np.argsort(found).tolist() == order.tolist()
         lows = [found[place] - heights[place] / 2 for place in order]
@@ -116,8 +116,8 @@ def test_names_never_overlap_and_keep_their_order() -> None:
 
 
 def test_names_that_fit_stay_where_they_are() -> None:
-    assert plots._apart([0.9, 0.2, 0.5], [0.1, 0.1, 0.1]) == pytest.approx([0.9, 0.2, 0.5])
-    assert plots._apart([0.5, 0.5], [0.1, 0.1]) == pytest.approx([0.45, 0.55])
+    assert drawing._apart([0.9, 0.2, 0.5], [0.1, 0.1, 0.1]) == pytest.approx([0.9, 0.2, 0.5])
+    assert drawing._apart([0.5, 0.5], [0.1, 0.1]) == pytest.approx([0.45, 0.55])
 
 
 @pytest.mark.parametrize("save", [png, svg])

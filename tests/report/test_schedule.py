@@ -12,7 +12,7 @@ import torch
 from promptpool.data.scenarios import class_incremental, gaussian_schedule
 from promptpool.data.stream import class_counts, examples
 from promptpool.errors import BadFileError
-from promptpool.report.schedule import schedule
+from promptpool.report.plots import class_schedule
 from promptpool.training.folder import SCHEDULE, Run, read_schedule
 
 
@@ -35,7 +35,7 @@ def test_counts_are_of_equal_stretches_and_lose_nothing() -> None:
 
 
 def test_a_line_for_each_class_with_its_share() -> None:
-    figure = schedule(run([[3, 1], [1, 1], [0, 4]]))
+    figure = class_schedule(run([[3, 1], [1, 1], [0, 4]]))
     assert figure is not None
     lines = figure.axes[0].get_lines()
     np.testing.assert_allclose(np.asarray(lines[0].get_ydata(), float), [75, 50, 0])
@@ -44,8 +44,8 @@ def test_a_line_for_each_class_with_its_share() -> None:
 
 
 def test_streams_with_boundaries_have_no_schedule() -> None:
-    assert schedule(run([])) is None
-    assert schedule(replace(run([[1]]), schedule=())) is None
+    assert class_schedule(run([])) is None
+    assert class_schedule(replace(run([[1]]), schedule=())) is None
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "[[1], [1, 2]]", "[[0.5]]", "[[0, 0]]", "[[-1, 2]]", "nothing"])

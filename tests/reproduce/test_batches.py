@@ -12,8 +12,9 @@ from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import Config, complete
 from promptpool.experiments.runner import run
 from promptpool.learners.profiles import PROFILES
-from promptpool.reproduce import batches
-from promptpool.reproduce.studies import Item
+from promptpool.reproduce.batches import FILE, ORDERS, SIZES, batch_counts
+from promptpool.reproduce.results import Result, batch_results
+from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import read_run
 from small_runs import write_weights
 
@@ -28,12 +29,16 @@ def tiny(item: Item, folder: Path) -> Config:
     return complete(config)
 
 
+def measured(item: Item, folder: Path) -> list[Result]:
+    return batch_results(item, read_run(folder), batch_counts(item.config, folder, SharedCache()))
+
+
 def test_in_miniature_a_profile_is_what_it_says_of_the_learner_and_of_clipping() -> None:
-    paper, *others = (item.config for item in batches.items("mini"))
+    paper, *others = (item.config for item in STUDIES["batches"]("mini"))
     for config in others:
         assert (config["view"], config["backbone"]) == (paper["view"], paper["backbone"])
         assert config["plan"] | {"clip_frozen": False} == paper["plan"]
-    assert {item.config["view"]["test_crop"] for item in batches.items("paper")} == {None, 0.875}
+    assert {item.config["view"]["test_crop"] for item in STUDIES["batches"]("paper")} == {None, 0.875}
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -41,34 +46,34 @@ def test_only_a_vote_makes_predictions_depend_on_the_batch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
-    (found,) = [item for item in batches.items("mini") if item.method == name]
+    (found,) = [item for item in STUDIES["batches"]("mini") if item.method == name]
     config, cache = tiny(found, tmp_path), SharedCache()
     item = Item(found.study, found.stream, found.group, found.method, config)
     for _ in run(config, tmp_path / "run", cache=cache):
         pass
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    entries = batches.measured(item, read_run(tmp_path / "run"), SharedCache())
-    assert [(entry.group, entry.at) for entry in entries] == [
-        (order, str(size)) for order in batches.ORDERS for size in batches.SIZES
+    results = measured(item, tmp_path / "run")
+    assert [(result.group, result.at) for result in results] == [
+        (order, str(size)) for order in ORDERS for size in SIZES
     ]
     votes = "vote" in PROFILES[name].learner
     assert votes is (config["learner"]["vote"] > 0)
-    accuracies = [entry.accuracy for entry in entries]
-    alone = [entry.accuracy for entry in entries if entry.at == "1"]
+    accuracies = [result.accuracy for result in results]
+    alone = [result.accuracy for result in results if result.at == "1"]
     assert len(set(alone)) == 1  # a vote of one, in any order
     if not votes:
         assert len(set(accuracies)) == 1
         assert accuracies[0] == f"{100 * read_run(tmp_path / 'run').accuracy[-1].mean():.2f}"
-    for entry in entries:
-        assert (entry.method, entry.runs, entry.seeds) == (name, "run", "0")
-        assert entry.loss_classes == config["learner"]["loss_classes"]
-        assert 0 < int(entry.prompts) <= int(entry.pool_size)
+    for result in results:
+        assert (result.method, result.runs, result.seeds) == (name, "run", "0")
+        assert result.loss_classes == config["learner"]["loss_classes"]
+        assert 0 < int(result.prompts) <= int(result.pool_size)
 
     after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    assert {key: value for key, value in after.items() if key != batches.FILE} == before
-    counts = json.loads(after[batches.FILE])
+    assert {key: value for key, value in after.items() if key != FILE} == before
+    counts = json.loads(after[FILE])
     counts["shuffled"]["1"] = [1, 4]
-    (tmp_path / "run" / batches.FILE).write_text(json.dumps(counts))
-    again = batches.measured(item, read_run(tmp_path / "run"), SharedCache())  # what is kept is not counted again
+    (tmp_path / "run" / FILE).write_text(json.dumps(counts))
+    again = measured(item, tmp_path / "run")  # what is kept is not counted again
     assert again[3].accuracy == "25.00"
-    assert again[:3] == entries[:3]
+    assert again[:3] == results[:3]

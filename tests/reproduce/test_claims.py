@@ -1,4 +1,4 @@
-"""Claims on made-up entries: yes, no, not measured."""
+"""Claims on made-up results: yes, no, not measured."""
 
 from __future__ import annotations
 
@@ -6,49 +6,59 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from promptpool.reproduce.claims import Claim, claims, markdown
-from promptpool.reproduce.entries import Entry
-from reproduce_runs import made_entry
+from promptpool.metrics import Matrix
+from promptpool.report.table import markdown
+from promptpool.reproduce.claims import Claim, claims_table
+from promptpool.reproduce.claims import claims as claims_of
+from promptpool.reproduce.results import Result, Results
+from reproduce_runs import made_result
 
 FEW, MANY = "2 per class", "10 per class"
 TABLE_1 = [
-    made_entry("EWC", 40),
-    made_entry("LwF", 50),
-    made_entry("L2P", 60),
-    made_entry("RanPAC", 70, "no buffer, not in the paper"),
-    made_entry("ER", 30, FEW),
-    made_entry("L2P-R", 61, FEW),
-    made_entry("ER", 65, MANY),
-    made_entry("L2P-R", 64, MANY),
+    made_result("EWC", 40),
+    made_result("LwF", 50),
+    made_result("L2P", 60),
+    made_result("RanPAC", 70, "no buffer, not in the paper"),
+    made_result("ER", 30, FEW),
+    made_result("L2P-R", 61, FEW),
+    made_result("ER", 65, MANY),
+    made_result("L2P-R", 64, MANY),
 ]
 TABLE_2 = [
-    made_entry("Upper bound", 80, "ResNet-18", study="table2"),
-    made_entry("SupSup", 30, "ResNet-18", study="table2"),
-    made_entry("DualNet", 40, "ResNet-18", study="table2"),
-    made_entry("Upper bound", 90, "ViT", study="table2"),
-    made_entry("L2P", 49, "ViT", study="table2"),
+    made_result("Upper bound", 80, "ResNet-18", study="table2"),
+    made_result("SupSup", 30, "ResNet-18", study="table2"),
+    made_result("DualNet", 40, "ResNet-18", study="table2"),
+    made_result("Upper bound", 90, "ViT", study="table2"),
+    made_result("L2P", 49, "ViT", study="table2"),
 ]
 TABLE_5 = [
-    made_entry("One prompt", 50, study="table5"),
-    made_entry("Mean of prompts as key", 60, study="table5"),
-    made_entry("No diversified selection", 59.99, study="table5"),
-    made_entry("L2P", 60, study="table5"),
+    made_result("One prompt", 50, study="table5"),
+    made_result("Mean of prompts as key", 60, study="table5"),
+    made_result("No diversified selection", 59.99, study="table5"),
+    made_result("L2P", 60, study="table5"),
 ]
 
 
-def without(entries: Sequence[Entry], method: str) -> list[Entry]:
-    return [entry for entry in entries if entry.method != method]
+def claims(results: Sequence[Result], shares: dict[str, Matrix]) -> list[Claim]:
+    studies: dict[str, list[Result]] = {}
+    for result in results:
+        studies.setdefault(result.study, []).append(result)
+    return claims_of(Results(studies, shares))
 
 
-def unmeasured(entries: Sequence[Entry], method: str, group: str | None = None) -> list[Entry]:
+def without(results: Sequence[Result], method: str) -> list[Result]:
+    return [result for result in results if result.method != method]
+
+
+def unmeasured(results: Sequence[Result], method: str, group: str | None = None) -> list[Result]:
     return [
-        made_entry(e.method, None, e.group, study=e.study) if e.method == method and group in (None, e.group) else e
-        for e in entries
+        made_result(e.method, None, e.group, study=e.study) if e.method == method and group in (None, e.group) else e
+        for e in results
     ]
 
 
-def said(entries: Sequence[Entry]) -> dict[str, str]:
-    return {claim.text: claim.verdict for claim in claims(entries, {})}
+def said(results: Sequence[Result]) -> dict[str, str]:
+    return {claim.text: claim.verdict for claim in claims(results, {})}
 
 
 def test_table_1() -> None:
@@ -75,17 +85,17 @@ def test_a_claim_is_not_measured_until_all_its_rows_are() -> None:
 
 
 def test_a_selection_of_rows_is_no_error() -> None:
-    assert said([made_entry("L2P", 60)]) == {
+    assert said([made_result("L2P", 60)]) == {
         "Without a buffer, L2P beats the regularisers": "not measured",
         "A smaller buffer hurts L2P-R least": "not measured",
     }
-    assert set(said([entry for entry in TABLE_1 if entry.method.startswith("L2P")]).values()) == {"not measured"}
-    assert set(said([entry for entry in TABLE_1 if entry.method == "ER"]).values()) == {"not measured"}
+    assert set(said([result for result in TABLE_1 if result.method.startswith("L2P")]).values()) == {"not measured"}
+    assert set(said([result for result in TABLE_1 if result.method == "ER"]).values()) == {"not measured"}
     assert claims([], {}) == []
 
 
 def test_each_stream_has_its_own_claims() -> None:
-    other = [made_entry("EWC", 70, stream="five"), made_entry("L2P", 20, stream="five")]
+    other = [made_result("EWC", 70, stream="five"), made_result("L2P", 20, stream="five")]
     found = [claim for claim in claims([*TABLE_1, *other], {}) if claim.text.endswith("regularisers")]
     assert [(claim.stream, claim.verdict) for claim in found] == [("glyphs", "yes"), ("five", "no")]
 
@@ -93,7 +103,7 @@ def test_each_stream_has_its_own_claims() -> None:
 def test_table_2_compares_what_is_lost_to_the_own_bound() -> None:
     text = "L2P stays nearer to its upper bound than SupSup and DualNet"
     assert said(TABLE_2) == {text: "no"}  # 41 below, DualNet 40
-    assert said([*TABLE_2[:-1], made_entry("L2P", 50.5, "ViT", study="table2")]) == {text: "yes"}
+    assert said([*TABLE_2[:-1], made_result("L2P", 50.5, "ViT", study="table2")]) == {text: "yes"}
     assert said(unmeasured(TABLE_2, "DualNet")) == {text: "not measured"}
     assert said(unmeasured(TABLE_2, "Upper bound", "ViT")) == {text: "not measured"}
 
@@ -114,16 +124,17 @@ def test_sharing() -> None:
 
 
 def test_markdown() -> None:
-    text = markdown([Claim("one", "s", True, "1"), Claim("two", "s", False, "2"), Claim("three", "s", None, "-")])
+    found = [Claim("one", "s", True, "1"), Claim("two", "s", False, "2"), Claim("three", "s", None, "-")]
+    text = markdown([claims_table(found)])
     assert [line.split(" | ")[2] for line in text.splitlines()[2:]] == ["yes", "no", "not measured"]
     assert text.endswith("| three | s | not measured | - | - |\n")
 
 
 def test_a_claim_says_deviations_and_the_fewest_seeds() -> None:
     rows = [
-        made_entry("EWC", 40, accuracy_deviation="1.25", seeds="0 1 2"),
-        made_entry("L2P", 60, accuracy_deviation="0.50", seeds="0 1"),
-        made_entry("RanPAC", 70, seeds="0"),
+        made_result("EWC", 40, accuracy_deviation="1.25", seeds="0 1 2"),
+        made_result("L2P", 60, accuracy_deviation="0.50", seeds="0 1"),
+        made_result("RanPAC", 70, seeds="0"),
     ]
     (claim,) = [each for each in claims(rows, {}) if each.holds is not None]
     assert (claim.numbers, claim.seeds) == ("EWC 40.0 ± 1.2, L2P 60.0 ± 0.5", "2")

@@ -14,7 +14,7 @@ from promptpool.experiments.config import load_config
 from promptpool.learners import LEARNERS
 from promptpool.reproduce.costs import PASSES, seconds_per_pass, work
 from promptpool.reproduce.display import Watch, duration, watched
-from promptpool.reproduce.jobs import Job, News, carry_out, share_done
+from promptpool.reproduce.jobs import Job, JobStatus, carry_out, share_done
 from promptpool.reproduce.plan import checked
 from reproduce_runs import LONG, made_jobs, tiny
 
@@ -51,17 +51,17 @@ def test_time_left_is_that_of_the_rest_at_this_pace(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("promptpool.reproduce.display.time.monotonic", lambda: now)
     watch = Watch(JOBS)
     assert watch.left(JOBS) is None
-    watch.note(News(JOBS[1], "runs", 0.5))  # it was there before we began
+    watch.note(JobStatus(JOBS[1], "runs", 0.5))  # it was there before we began
     now = 110.0
-    watch.note(News(JOBS[0], "runs", 0.0))
-    watch.note(News(JOBS[0], "done", 1.0))
+    watch.note(JobStatus(JOBS[0], "runs", 0.0))
+    watch.note(JobStatus(JOBS[0], "done", 1.0))
     assert watch.done(JOBS) == pytest.approx(25 / 40)
     assert watch.left(JOBS) == pytest.approx(15.0)  # 10 of work took 10 seconds, 15 are left
 
 
 def test_each_end_is_a_line_with_the_time_left() -> None:
     console = Console(file=io.StringIO(), width=200)
-    news = [News(JOBS[0], "failed", reason="no such file"), replace(News(JOBS[1], "done"), share=1.0)]
+    news = [JobStatus(JOBS[0], "failed", reason="no such file"), replace(JobStatus(JOBS[1], "done"), share=1.0)]
     assert list(watched(console, JOBS, news, 120)) == news
     assert isinstance(console.file, io.StringIO)
     first, second = console.file.getvalue().splitlines()

@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from promptpool.cli import app
-from promptpool.reproduce.outcome import read_results
-from promptpool.reproduce.plan import NAMES, Wanted
+from promptpool.reproduce.plan import Request
+from promptpool.reproduce.results import read_results
+from promptpool.reproduce.studies import STUDIES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 STORED = DOCS / "results" / "mini"
@@ -43,19 +44,19 @@ def test_the_verdicts_of_the_docs_are_those_that_the_command_prints() -> None:
 
 
 def test_the_tables_of_the_paper_are_there() -> None:
-    assert set(KEPT) == {*NAMES} - {"figure3"}
+    assert set(KEPT) == {*STUDIES} - {"figure3"}
     assert list(read_results(STORED).shares) == ["Split glyphs100", "glyph-five"]
 
 
 def test_stored_results_are_of_runs_that_the_command_would_make() -> None:
-    made = {job.folder.name for job in Wanted(NAMES, "mini", 3, Path("runs")).jobs()}
-    stored = [entry for entries in read_results(STORED).entries.values() for entry in entries]
-    assert {run for entry in stored for run in entry.runs.split()} <= made
+    made = {job.folder.name for job in Request(tuple(STUDIES), "mini", 3, Path("runs")).jobs()}
+    stored = [result for results in read_results(STORED).studies.values() for result in results]
+    assert {run for result in stored for run in result.runs.split()} <= made
 
 
 def test_stored_results_say_which_revision_made_them() -> None:
-    for entries in read_results(STORED).entries.values():
-        for entry in entries:
-            assert entry.revision, f"{entry.study}, {entry.stream}, {entry.method}"
-            assert "dirty" not in entry.revision
-            assert "unknown" not in entry.revision
+    for results in read_results(STORED).studies.values():
+        for result in results:
+            assert result.revision, f"{result.study}, {result.stream}, {result.method}"
+            assert "dirty" not in result.revision
+            assert "unknown" not in result.revision

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from promptpool.errors import BadFileError
+from promptpool.report.rows import prompt_shares
 from promptpool.report.themes import png, svg
-from promptpool.reproduce.figures import buffers, figure3, figure4, overlap, read_shares, shares_chosen, shares_to_csv
+from promptpool.reproduce.figures import buffers, figure3, figure4, overlap
+from promptpool.reproduce.results import read_shares, shares_to_csv
 from report_runs import made_run
-from reproduce_runs import made_entry
+from reproduce_runs import made_result
 
 SHARES = {"split": np.array([[1.0, 0.5, 0.5], [0.25, 1.0, 0.75]]), "five, unlike": np.eye(3) / 8}
 
@@ -19,8 +21,10 @@ SHARES = {"split": np.array([[1.0, 0.5, 0.5], [0.25, 1.0, 0.75]]), "five, unlike
 def test_shares_are_of_the_images_of_each_test_set(tmp_path: Path) -> None:
     chosen = [[100, 40, 60, 0], [0, 100, 0, 100], [50, 50, 50, 50]]
     run = made_run(tmp_path / "run", facts=[{}, {}, {"chosen_in_tests": chosen}])
-    np.testing.assert_allclose(shares_chosen(run), np.array(chosen) / 100)
-    assert shares_chosen(run).sum(axis=1).tolist() == [2, 2, 2]  # two prompts each
+    shares = prompt_shares(run)
+    assert shares is not None
+    np.testing.assert_allclose(shares, np.array(chosen) / 100)
+    assert shares.sum(axis=1).tolist() == [2, 2, 2]  # two prompts each
 
 
 def test_overlap_by_hand() -> None:
@@ -56,7 +60,7 @@ def test_damaged_shares_are_named(old: str, new: str, tmp_path: Path) -> None:
 
 def test_figures_have_the_numbers_of_their_entries() -> None:
     curves = [
-        made_entry("L2P", float(at), group, study="figure4", stream=stream, at=str(at), accuracy_deviation="0.50")
+        made_result("L2P", float(at), group, study="figure4", stream=stream, at=str(at), accuracy_deviation="0.50")
         for stream in ("split", "five")
         for group in ("N = 1", "N = 5", "pool size")
         for at in (1, 5, 10)
@@ -72,17 +76,21 @@ def test_figures_have_the_numbers_of_their_entries() -> None:
         ["N = 1", "N = 5"],
         ["split", "five"],
     ]
-    rows = [made_entry(name, 2.0 * at, study="buffers", at=str(at)) for name in ("ER", "BiC") for at in (2, 10)]
+    rows = [made_result(name, 2.0 * at, study="buffers", at=str(at)) for name in ("ER", "BiC") for at in (2, 10)]
     (axes,) = buffers(rows).axes
     assert [line.get_xydata().tolist() for line in axes.lines] == [[[2, 4], [10, 20]]] * 2  # type: ignore[union-attr]
     assert [axes.get_title(loc="left") for axes in figure3(SHARES).axes] == [
-        "split: overlap 0.62",
-        "five, unlike: overlap 0.00",
+        "split, overlap 0.62: task 1",
+        "five, unlike, overlap 0.00: task 1",
+        "task 2",
+        "task 2",
+        "",
+        "task 3",
     ]
 
 
 def test_an_accuracy_of_zero_is_a_point() -> None:
-    rows = [made_entry("ER", value, study="buffers", at=str(at)) for at, value in ((2, 0.0), (10, 5.0))]
+    rows = [made_result("ER", value, study="buffers", at=str(at)) for at, value in ((2, 0.0), (10, 5.0))]
     (axes,) = buffers(rows).axes
     assert axes.lines[0].get_xydata().tolist() == [[2, 0], [10, 5]]  # type: ignore[union-attr]
 
@@ -90,7 +98,7 @@ def test_an_accuracy_of_zero_is_a_point() -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_figure_of_little_is_a_figure() -> None:
     """One point, one stream, no pool: no warnings, and the same bytes each time."""
-    one = [made_entry("L2P", 3.0, "N = 1", study="figure4", at="5")]
+    one = [made_result("L2P", 3.0, "N = 1", study="figure4", at="5")]
     first, second = ([figure4(one), figure3({"split": SHARES["split"]}), buffers(one)] for _ in range(2))
     for figure, again in zip(first, second, strict=True):
         assert png(figure) == png(again)

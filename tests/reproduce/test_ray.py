@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from promptpool.experiments.runner import is_finished
-from promptpool.reproduce.jobs import News
-from promptpool.reproduce.ray_engine import with_ray
+from promptpool.reproduce.jobs import JobStatus
+from promptpool.reproduce.ray import with_ray
 from reproduce_runs import LONG, made_jobs, records, undisturbed
 
 pytestmark = pytest.mark.ray
@@ -36,7 +36,7 @@ def holder(lock: Path) -> int | None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_the_run_of_a_killed_worker_goes_on_in_another(tmp_path: Path) -> None:
     jobs = made_jobs(tmp_path / "runs", epochs=LONG, seeds=(0, 1, 2))
-    words: list[News] = []
+    words: list[JobStatus] = []
     killed: list[int] = []
     for word in with_ray(jobs, workers=2):
         words.append(word)

@@ -18,12 +18,14 @@ from typer.testing import CliRunner, Result
 from promptpool.cli import app
 from promptpool.cli import reproduce as reproduce_commands
 from promptpool.experiments.build import SharedCache
-from promptpool.reproduce import batches, plan, tables
-from promptpool.reproduce.entries import read_csv
-from promptpool.reproduce.jobs import Job, News, carry_out
-from promptpool.reproduce.outcome import read_results, write_results
-from promptpool.reproduce.plan import Results, Wanted
-from promptpool.reproduce.ray_engine import with_ray
+from promptpool.report.table import markdown
+from promptpool.reproduce import plan
+from promptpool.reproduce.jobs import Job, JobStatus, carry_out
+from promptpool.reproduce.latex import latex
+from promptpool.reproduce.output import TITLES, study_tables, write_results
+from promptpool.reproduce.plan import Request
+from promptpool.reproduce.ray import with_ray
+from promptpool.reproduce.results import Results, read_csv, read_results
 from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import read_run
 from small_runs import write_weights
@@ -60,13 +62,11 @@ def few_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_weights(folder / "vit.safetensors")
 
     def fewer(name: str) -> Callable[[str], Iterator[Item]]:
-        study = batches.items if name == "batches" else STUDIES[name]
-        return lambda scale: (item for item in study(scale) if FEW[name](item))
+        return lambda scale: (item for item in STUDIES[name](scale) if FEW[name](item))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PROMPTPOOL_CACHE", str(folder / "cache"))
         patch.setenv("COLUMNS", "200")
-        patch.setattr(batches, "items", fewer("batches"))
         patch.setattr(plan, "STUDIES", {name: fewer(name) for name in STUDIES})
         yield folder
 
@@ -111,15 +111,15 @@ def test_all_that_there_is_to_find(reproduced: Reproduced) -> None:
         assert found[f"{name}.png"].startswith(b"\x89PNG")
         assert b"<svg" in found[f"{name}.svg"]
     for name in TABLES:
-        entries = read_csv(reproduced.out / f"{name}.csv")
-        assert entries
-        assert found[f"{name}.md"].decode() == tables.markdown(entries)
-        assert found[f"{name}.tex"].decode() == tables.latex(entries)
-        for entry in entries:
-            assert entry.value is not None
-            assert entry.seeds == "0"
-            assert all((reproduced.runs / run / "records.jsonl").exists() for run in entry.runs.split())
-            assert entry.runs.split()
+        results = read_csv(reproduced.out / f"{name}.csv")
+        assert results
+        assert found[f"{name}.md"].decode() == markdown([*study_tables(results).values()])
+        assert found[f"{name}.tex"].decode() == latex(study_tables(results))
+        for result in results:
+            assert result.value is not None
+            assert result.seeds == "0"
+            assert all((reproduced.runs / run / "records.jsonl").exists() for run in result.runs.split())
+            assert result.runs.split()
     claims = found["claims.md"].decode()
     assert claims.count("Similar tasks share more") == 1
     assert " | yes | " in claims or " | no | " in claims
@@ -127,12 +127,12 @@ def test_all_that_there_is_to_find(reproduced: Reproduced) -> None:
 
 def test_the_page_holds_all_and_leads_to_the_runs(reproduced: Reproduced) -> None:
     page = (reproduced.out / "reproduced.html").read_text()
-    for title in tables.TITLES.values():
+    for title in TITLES.values():
         assert f"<h2>{title}</h2>" in page
-    assert page.count("data:image/svg+xml;base64,") == len(PICTURES)
-    entry = read_csv(reproduced.out / "table5.csv")[0]
-    assert f'<a href="../runs/{entry.runs}">' in page
-    assert (reproduced.out / "../runs" / entry.runs).is_dir()
+    assert page.count("data:image/svg+xml;base64,") == 2 * len(PICTURES)  # in both themes
+    result = read_csv(reproduced.out / "table5.csv")[0]
+    assert f'<a href="../runs/{result.runs}">' in page
+    assert (reproduced.out / "../runs" / result.runs).is_dir()
 
 
 def test_what_is_said_meanwhile(reproduced: Reproduced) -> None:
@@ -195,19 +195,19 @@ def test_two_seeds_give_mean_and_deviation(reproduced: Reproduced, tmp_path: Pat
     result = typed(*words)
     assert result.exit_code == 0, result.output
     assert "2 runs, 1 of them finished" in result.stderr
-    (entry,) = [row for row in read_csv(tmp_path / "table5.csv") if row.method == "L2P"]
-    runs = [read_run(reproduced.runs / name) for name in entry.runs.split()]
+    (found,) = [row for row in read_csv(tmp_path / "table5.csv") if row.method == "L2P"]
+    runs = [read_run(reproduced.runs / name) for name in found.runs.split()]
     accuracies = [100 * float(run.accuracy[-1].mean()) for run in runs]
     assert [run.config["seed"] for run in runs] == [0, 1]
     assert [run.config["learner"]["seed"] for run in runs] == [0, 1]
-    assert entry.seeds == "0 1"
-    assert float(entry.accuracy) == pytest.approx(sum(accuracies) / 2, abs=0.005)
-    assert float(entry.accuracy_deviation) == pytest.approx(abs(accuracies[0] - accuracies[1]) / 2**0.5, abs=0.005)
-    assert f"{entry.accuracy} ± {entry.accuracy_deviation}" in result.stdout
+    assert found.seeds == "0 1"
+    assert float(found.accuracy) == pytest.approx(sum(accuracies) / 2, abs=0.005)
+    assert float(found.accuracy_deviation) == pytest.approx(abs(accuracies[0] - accuracies[1]) / 2**0.5, abs=0.005)
+    assert f"{found.accuracy} ± {found.accuracy_deviation}" in result.stdout
     fewer = typed("table5", *reproduced.typed, "--out", str(tmp_path), "--no-runs")
     assert fewer.exit_code == 0
-    assert entry in read_csv(tmp_path / "table5.csv")  # a seed that is finished is not lost
-    shutil.rmtree(reproduced.runs / entry.runs.split()[1])  # for the other tests
+    assert found in read_csv(tmp_path / "table5.csv")  # a seed that is finished is not lost
+    shutil.rmtree(reproduced.runs / found.runs.split()[1])  # for the other tests
 
 
 def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Reproduced, tmp_path: Path) -> None:
@@ -218,16 +218,16 @@ def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Repro
     verdict = next(line for line in (reproduced.out / "claims.md").read_text().splitlines() if "Similar" in line)
     assert verdict in (tmp_path / "claims.md").read_text()
     for name in ("table2", "table5"):
-        write_results(Results({name: whole.entries[name]}), tmp_path, reproduced.runs)
+        write_results(Results({name: whole.studies[name]}), tmp_path, reproduced.runs)
     (tmp_path / "table2.csv").write_text("damaged")
-    write_results(Results({"table4": whole.entries["table4"]}), tmp_path, reproduced.runs)
+    write_results(Results({"table4": whole.studies["table4"]}), tmp_path, reproduced.runs)
     page = (tmp_path / "reproduced.html").read_text()
     assert [f"Table {number}:" in page for number in (2, 4, 5)] == [False, True, True]
 
 
 def test_a_limit_takes_images_away_and_never_adds_any() -> None:
     for scale, least in (("mini", 20), ("paper", 30)):
-        (item,) = Wanted(("figure3",), scale, 1, Path("runs"), "Split*", limit=30).items()
+        (item,) = Request(("figure3",), scale, 1, Path("runs"), "Split*", limit=30).items()
         assert (item.config["dataset"]["train_per_class"], item.config["dataset"]["test_per_class"]) == (least, least)
 
 
@@ -280,9 +280,9 @@ def test_ray_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failed_run_leaves_its_cell_empty_and_the_exit_code_1(
     few_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(jobs: list[Job], *, workers: int, threads: int) -> Iterator[News]:
+    def failing(jobs: list[Job], *, workers: int, threads: int) -> Iterator[JobStatus]:
         assert (workers, threads) == (2, 1)
-        yield from (News(job, "failed", reason="no [more] room") for job in jobs)
+        yield from (JobStatus(job, "failed", reason="no [more] room") for job in jobs)
 
     monkeypatch.setattr(reproduce_commands, "with_processes", failing)
     weights = str(few_runs / "vit.safetensors")
@@ -290,13 +290,13 @@ def test_a_failed_run_leaves_its_cell_empty_and_the_exit_code_1(
     result = typed("table5", "--limit", "1", "--backbone", weights, "--workers", "3", *places)
     assert result.exit_code == 1
     assert result.stderr.count("failed: no [more] room") == 2
-    assert [entry.accuracy for entry in read_csv(tmp_path / "out/table5.csv")] == ["", ""]
+    assert [result.accuracy for result in read_csv(tmp_path / "out/table5.csv")] == ["", ""]
     assert "not measured" in (tmp_path / "out/claims.md").read_text()
 
 
 def test_stopped_it_goes_on(few_runs: Path, reproduced: Reproduced, tmp_path: Path) -> None:
     """SIGTERM while a run goes; it then ends with the numbers of one that nobody stopped."""
-    (job,) = Wanted(("table5",), "mini", 1, tmp_path / "runs", "L2P", 1, str(few_runs / "vit.safetensors")).jobs()
+    (job,) = Request(("table5",), "mini", 1, tmp_path / "runs", "L2P", 1, str(few_runs / "vit.safetensors")).jobs()
     words = ["table5", "--only", "L2P", *reproduced.typed[:-1], str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     command = [str(Path(sys.executable).with_name("promptpool")), "reproduce", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

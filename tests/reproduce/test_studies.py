@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from promptpool.experiments import paper
 from promptpool.experiments.config import complete, load_config
 from promptpool.experiments.identity import run_folder
-from promptpool.experiments.paper import Reported, Row
+from promptpool.report.names import METHODS
+from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import SCALES, benchmark, configured
-from promptpool.reproduce.plan import NAMES, Wanted, seeded
-from promptpool.reproduce.studies import LABELS, NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
+from promptpool.reproduce.paper import Reported, Setting
+from promptpool.reproduce.plan import Request, seeded
+from promptpool.reproduce.studies import NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
 
 ROWS = {
     "table1": [("split", paper.TABLE_1["cifar100"]), ("five", paper.TABLE_1["5-datasets"])],
@@ -20,11 +21,11 @@ ROWS = {
     "table4": [("gaussian", paper.TABLE_4)],
     "table5": [("five", paper.TABLE_5)],
 }
-METHODS = {label: method for method, label in LABELS.items() if not method.startswith("resnet18-")}
+KEYS = {label: method for method, label in METHODS.items() if not method.startswith("resnet18-")}
 
 
-def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Wanted:
-    return Wanted(studies, scale, 1, Path("runs"), limit=limit)
+def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Request:
+    return Request(studies, scale, 1, Path("runs"), limit=limit)
 
 
 def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str, int | None], Path]:
@@ -33,7 +34,7 @@ def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("study", NAMES)
+@pytest.mark.parametrize("study", STUDIES)
 def test_every_configuration_is_valid(study: str, scale: str) -> None:
     items = list(wanted(study, scale=scale).items())
     assert items
@@ -49,11 +50,11 @@ def test_each_row_of_the_paper_has_its_item_with_its_number(study: str) -> None:
     items = list(STUDIES[study]("paper"))
     for place, reported in ROWS[study]:
         on = benchmark("paper", place)
-        found = {Row(METHODS[i.method], i.at or 0): i for i in items if i.stream == on.title}
+        found = {Setting(KEYS[i.method], i.at or 0): i for i in items if i.stream == on.title}
         assert {row: found[row].reported for row in reported} == reported
         for row, item in found.items():
-            if row.kept:
-                assert item.config["learner"]["capacity"] == row.kept * (on.classes or 0)
+            if row.per_class:
+                assert item.config["learner"]["capacity"] == row.per_class * (on.classes or 0)
             assert item.reported is None or row in reported
     assert not any(item.reported for item in STUDIES[study]("mini"))
 
@@ -64,7 +65,7 @@ def test_table_2_has_the_papers_numbers() -> None:
     }
     for group, cells in (("ResNet-18", paper.TABLE_2["resnet18"]), ("ViT", paper.TABLE_2["vit-b16"])):
         assert {key: cell for key, cell in found.items() if key[0] == group and cell} == {
-            (group, LABELS[row.method]): cell for row, cell in cells.items()
+            (group, METHODS[row.method]): cell for row, cell in cells.items()
         }
     for item in STUDIES["table2"]("mini"):
         assert (item.config["backbone"]["name"] == "resnet18") is item.group.startswith("ResNet-18")
@@ -76,7 +77,7 @@ def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
     items = list(STUDIES[study](scale))
     for stream in dict.fromkeys(item.stream for item in items):
         of = [item for item in items if item.stream == stream]
-        assert [item.method for item in of if item.group == REFERENCES] == [LABELS[name] for name in REFERENCE_METHODS]
+        assert [item.method for item in of if item.group == REFERENCES] == [METHODS[name] for name in REFERENCE_METHODS]
         (l2p,) = [item for item in of if item.method == "L2P"]
         assert l2p.group == NO_BUFFER
         for item in of:
@@ -88,7 +89,7 @@ def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
 @pytest.mark.parametrize("method", ["ewc", "l2p", "er", "gdumb", "der++", "l2p-r", "nearest-mean", "upper-bound"])
 @pytest.mark.parametrize(("scale", "name"), [("mini", "glyphs100-gaussian"), ("paper", "cifar100-gaussian")])
 def test_a_table_runs_what_the_command_would(method: str, scale: str, name: str) -> None:
-    (item,) = [item for item in STUDIES["table4"](scale) if item.method == LABELS[method]]
+    (item,) = [item for item in STUDIES["table4"](scale) if item.method == METHODS[method]]
     assert item.config == load_config(f"{name}-{method}")
 
 
@@ -123,7 +124,7 @@ def test_studies_share_runs(scale: str) -> None:
 def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
     both = wanted("table1", "figure3")
     assert [job.folder for job in both.jobs()] == [job.folder for job in wanted("table1").jobs()]
-    three = Wanted(("table5", "batches"), "mini", 3, Path("runs")).jobs()
+    three = Request(("table5", "batches"), "mini", 3, Path("runs")).jobs()
     assert len({job.folder for job in three}) == len(three) == 3 * 7 + 4
     for job in three:
         assert job.folder == run_folder(Path("runs"), job.folder.name.rsplit("-", 1)[0], job.config)
@@ -147,7 +148,7 @@ def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
 
 def test_only_names_methods_or_streams_and_methods() -> None:
     def chosen(only: str) -> set[tuple[str, str]]:
-        return {(item.stream, item.method) for item in Wanted(("table1",), "mini", 1, Path("runs"), only).items()}
+        return {(item.stream, item.method) for item in Request(("table1",), "mini", 1, Path("runs"), only).items()}
 
     assert chosen("ewc") == {("Split glyphs100", "EWC"), ("glyph-five", "EWC")}
     methods = {"L2P", "L2P-R", "L2P-R (backbone trained)"}
@@ -156,10 +157,10 @@ def test_only_names_methods_or_streams_and_methods() -> None:
 
 
 def test_only_and_backbone_and_limit_change_what_is_asked_for() -> None:
-    asked = Wanted(("table1", "table2"), "mini", 1, Path("runs"), "l2p*", 3, "own.safetensors")
+    asked = Request(("table1", "table2"), "mini", 1, Path("runs"), "l2p*", 3, "own.safetensors")
     items = list(asked.items())
     assert {item.method for item in items} == {"L2P", "L2P-R", "L2P-R (backbone trained)"}
     assert {item.config["backbone"]["name"] for item in items} == {"own.safetensors"}
     assert {item.config["dataset"]["train_per_class"] for item in items} == {3}
-    untrained = Wanted(("table2",), "mini", 1, Path("runs"), "SupSup", None, "own.safetensors")
+    untrained = Request(("table2",), "mini", 1, Path("runs"), "SupSup", None, "own.safetensors")
     assert [item.config["backbone"]["name"] for item in untrained.items()] == ["resnet18"]

@@ -16,8 +16,8 @@ from promptpool.cli.run import watch
 from promptpool.experiments.config import Config, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.metrics import average_accuracy
+from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
-from promptpool.report.tables import terminal_tables
 from promptpool.training.folder import Run, read_run
 
 METHODS = {

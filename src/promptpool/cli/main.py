@@ -27,8 +27,8 @@ from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest, to_toml
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
+from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
-from promptpool.report.tables import terminal_tables
 from promptpool.report.tensorboard import write_tensorboard
 from promptpool.training.folder import Run, is_run, read_run
 

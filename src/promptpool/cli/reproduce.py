@@ -25,16 +25,16 @@ from promptpool.experiments.config import ConfigError
 from promptpool.experiments.runner import is_finished
 from promptpool.files import locked
 from promptpool.progress import report
-from promptpool.reproduce import tables
+from promptpool.report.table import markdown, terminal
 from promptpool.reproduce.benchmarks import SCALES
-from promptpool.reproduce.claims import markdown as claims_markdown
-from promptpool.reproduce.crew import with_processes
+from promptpool.reproduce.claims import claims, claims_table
 from promptpool.reproduce.display import duration, watched
-from promptpool.reproduce.entries import to_csv
-from promptpool.reproduce.figures import shares_to_csv
 from promptpool.reproduce.jobs import Job
-from promptpool.reproduce.outcome import read_results, write_results
-from promptpool.reproduce.plan import Results, Wanted, checked, collect, names_of
+from promptpool.reproduce.latex import latex
+from promptpool.reproduce.output import study_tables, write_results
+from promptpool.reproduce.plan import Request, checked, collect, names_of
+from promptpool.reproduce.results import Results, read_results, shares_to_csv, to_csv
+from promptpool.reproduce.workers import with_processes
 from promptpool.training.folder import is_run, read_records
 
 FORMS = ("terminal", "markdown", "latex", "csv")
@@ -53,7 +53,7 @@ def reproduce(
     engine: Annotated[str, typer.Option(help="processes, or ray: the machines of a Ray cluster.")] = "processes",
     runs: Annotated[Path | None, typer.Option(help="Where run folders go.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where tables, figures and the page go.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Pre-trained weights in the place of the scale's own.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Pre-trained weights instead of the scale's own.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Images per class, to try the whole path.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the published data sets.")] = None,
     form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
@@ -85,10 +85,10 @@ def reproduce(
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
         where = runs or Path("runs") / f"reproduce-{scale}"
-        wanted = Wanted(names, scale, seeds, where.resolve(), only, limit, backbone)
-        jobs = wanted.jobs()
+        request = Request(names, scale, seeds, where.resolve(), only, limit, backbone)
+        jobs = request.jobs()
         if not jobs:
-            there = dict.fromkeys(item.method for item in replace(wanted, only="*").items())
+            there = dict.fromkeys(item.method for item in replace(request, only="*").items())
             raise ConfigError(f"--only {only}: no method of {target} is called so; there are {', '.join(there)}")
         if show:
             console.print(_listed(jobs))
@@ -96,7 +96,7 @@ def reproduce(
         failed = 0 if no_runs else _carry_out(log, jobs, engine, workers or at_once(), threads)
         with reading(log):
             # A table has all its rows, whichever were run just now.
-            results = collect(replace(wanted, only="*"), test_again=not no_runs)
+            results = collect(replace(request, only="*"), test_again=not no_runs)
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
         folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def reproduce(
 
 
 def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int, threads: int) -> int:
-    """Take all runs to their end; returns how many failed."""
+    """Carry out all runs; returns how many failed."""
     open_jobs = [job for job in jobs if not is_finished(job.folder, job.config)]
     with reading(console):
         costed, seconds = checked(open_jobs)
@@ -120,15 +120,15 @@ def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int,
     expected = seconds / workers
     console.print(f"estimate: {duration(expected)} with {workers} at a time", highlight=False)
     if engine == "ray":
-        from promptpool.reproduce.ray_engine import with_ray
+        from promptpool.reproduce.ray import with_ray
 
-        news = with_ray(costed, workers=workers, threads=threads)
+        statuses = with_ray(costed, workers=workers, threads=threads)
     else:
-        news = with_processes(costed, workers=workers, threads=threads)
+        statuses = with_processes(costed, workers=workers, threads=threads)
     begin, failed = time.monotonic(), 0
-    with closing(news), _stoppable():
-        for word in watched(console, costed, news, expected):
-            failed += word.state == "failed"
+    with closing(statuses), _stoppable():
+        for status in watched(console, costed, statuses, expected):
+            failed += status.state == "failed"
     console.print(f"took {duration(time.monotonic() - begin)}", highlight=False)
     return failed
 
@@ -170,28 +170,28 @@ def _without(given: bool, name: str) -> None:
 
 
 def _of(names: Sequence[str], found: Results, source: Path) -> Results:
-    """The part of what was found that belongs to these studies."""
-    entries = {name: found.entries[name] for name in names if name in found.entries}
-    if not entries:
-        raise BadFileError(f"{source}: has nothing of {', '.join(names)}, only {', '.join(found.entries)}")
-    return Results(entries, found.shares if "figure3" in entries else {})
+    """The results of these studies."""
+    studies = {name: found.studies[name] for name in names if name in found.studies}
+    if not studies:
+        raise BadFileError(f"{source}: has nothing of {', '.join(names)}, only {', '.join(found.studies)}")
+    return Results(studies, found.shares if "figure3" in studies else {})
 
 
 def _print(console: Console, results: Results, form: str) -> None:
-    found = results.claims
-    shown = [entries for name, entries in results.entries.items() if entries and name != "figure3"]
-    if form != "terminal":
-        write = {"markdown": tables.markdown, "latex": tables.latex, "csv": to_csv}[form]
-        texts = [write(entries) for entries in shown]
-        if form == "csv" and results.shares:
-            texts.append(shares_to_csv(results.shares))
-        typer.echo("\n".join(texts), nl=False)
-        if form == "markdown" and found:
-            typer.echo("\n" + claims_markdown(found), nl=False)
+    studies = [found for name, found in results.studies.items() if found and name != "figure3"]
+    claimed = claims(results)
+    if form == "csv":
+        texts = [to_csv(found) for found in studies] + ([shares_to_csv(results.shares)] if results.shares else [])
+    elif form == "latex":
+        texts = [latex(study_tables(found)) for found in studies]
+    elif form == "markdown":
+        texts = [markdown([*study_tables(found).values()]) for found in studies]
+        texts += [markdown([claims_table(claimed)])] if claimed else []
+    else:
+        for table in [table for found in studies for table in study_tables(found).values()]:
+            console.print(terminal(table))
+        for claim in claimed:
+            said = f"{claim.verdict}: {claim.text} ({claim.stream}; seeds: {claim.seeds}). {claim.numbers}"
+            console.print(said, highlight=False, markup=False)
         return
-    for entries in shown:
-        for table in tables.terminal(entries):
-            console.print(table)
-    for claim in found:
-        said = f"{claim.verdict}: {claim.text} ({claim.stream}; seeds: {claim.seeds}). {claim.numbers}"
-        console.print(said, highlight=False, markup=False)
+    typer.echo("\n".join(texts), nl=False)

@@ -25,7 +25,7 @@ from promptpool.experiments.estimate import estimate
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import go_on, is_finished
 from promptpool.files import data_in
-from promptpool.report.tables import terminal_tables
+from promptpool.report.comparison import terminal_tables
 from promptpool.training.folder import read_records, read_run
 from promptpool.training.loop import Step
 

@@ -1,1 +1,1 @@
-"""Tables, pictures and one page of runs, made from run folders alone."""
+"""Tables, plots and one page, made from run folders alone; `reproduce` shows its results with the same parts."""

@@ -1,33 +1,93 @@
-"""Which runs belong together: one comparison per stream, one row per configuration.
+"""Which runs belong together, and what they measured: one comparison per stream, one row per configuration.
 
-Runs that differ by their seeds alone share a row. An unfinished run has a row of its own, and so has a run that
-repeats a configuration and seed already there: neither may enter a mean over seeds.
+Runs that differ only in their seeds share a row. An unfinished run has a row of its own. So has a run that repeats the
+configuration and seed of another. Neither may enter a mean over seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from promptpool import metrics
 from promptpool.errors import BadFileError
+from promptpool.metrics import Matrix
+from promptpool.report.names import method_name
 from promptpool.training.folder import CONFIG, ENVIRONMENT, Run
 
 SEEDS = ("seed", "learner.seed", "plan.seed", "backbone.seed")
-LONGEST = 30  # characters of a name that still fit beside a line in a picture
+LONGEST = 30  # characters of a name that still fit beside a line in a plot
+Metric = Callable[[Matrix], float]
+
+
+class Measured(NamedTuple):
+    """A mean over seeds and the deviation (n - 1); a single seed has none."""
+
+    mean: float
+    deviation: float | None = None
+
+
+def measured(values: Sequence[float]) -> Measured | None:
+    """None without values."""
+    if not values:
+        return None
+    return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Runs of one configuration; `short` is unique in its comparison, `values` say what sets it apart."""
+    """Runs of one configuration, one for each seed, with their numbers: shares between 0 and 1, one for each run."""
 
-    short: str
-    values: str
+    name: str  # unique in its comparison
+    values: str  # what sets the configuration apart, where the name does not say it
     runs: tuple[Run, ...]
 
+    def each(self, metric: Metric) -> list[float]:
+        """The metric of each run; empty where it is not defined for one of them, or for the method."""
+        if metric is metrics.forgetting and not all(diagnostics(run).get("forgets", True) for run in self.runs):
+            return []
+        try:
+            return [metric(run.accuracy) for run in self.runs]
+        except ValueError:
+            return []
+
     @property
-    def method(self) -> str:
-        return f"{self.short}: {self.values}" if self.values else self.short
+    def task_given(self) -> list[float]:
+        """Accuracies when the task of a test image is known; empty where this was not measured."""
+        found = [run.records[-1].accuracy_given_task for run in self.runs if run.records]
+        return [share for share in found if share is not None]
+
+    @property
+    def prompts_in_use(self) -> list[int]:
+        found = [diagnostics(run).get("prompts_in_use") for run in self.runs]
+        return [count for count in found if count is not None]
+
+    @property
+    def pool_size(self) -> int | None:
+        return next((len(keys) for run in self.runs if (keys := diagnostics(run).get("key_similarity"))), None)
+
+    @property
+    def seconds(self) -> list[float]:
+        return [sum(run.seconds) for run in self.runs if run.seconds]
+
+    @property
+    def vote(self) -> int:
+        """How many test images vote on their prompts together; 0: each chooses for itself."""
+        return max((int(diagnostics(run).get("vote", 0)) for run in self.runs), default=0)
+
+    @property
+    def loss_classes(self) -> str:
+        """The classes that the loss compares; for a learner that sets those of replayed images apart, both."""
+        if not self.runs:
+            return ""
+        values = self.runs[0].config.get("learner", {})
+        compared = str(diagnostics(self.runs[0]).get("loss_classes") or values.get("loss_classes", ""))
+        apart = values.get("replay_classes") and values.get("capacity")
+        return f"{compared}; replayed: {values['replay_classes']}" if apart else compared
 
 
 @dataclass(frozen=True)
@@ -43,7 +103,7 @@ class Comparison:
 
     @property
     def by_name(self) -> dict[str, tuple[Run, ...]]:
-        return {row.short: row.runs for row in self.rows}
+        return {row.name: row.runs for row in self.rows}
 
 
 def compare(runs: Sequence[Run]) -> tuple[Comparison, ...]:
@@ -54,13 +114,19 @@ def compare(runs: Sequence[Run]) -> tuple[Comparison, ...]:
     return tuple(Comparison(stream, _named(_grouped(found))) for stream, found in streams.items())
 
 
-def loss_classes(run: Run) -> str:
-    """The classes that the loss saw, if any; of L2P-R, which tells them apart, those for replayed images too."""
-    values = run.config.get("learner", {})
-    facts = run.records[-1].facts if run.records else {}
-    seen = str(facts.get("loss_classes") or values.get("loss_classes", ""))
-    apart = values.get("replay_classes") and values.get("capacity")
-    return f"{seen}; replayed: {values['replay_classes']}" if apart else seen
+def diagnostics(run: Run) -> dict[str, Any]:
+    """What the learner says of itself in the last record."""
+    return run.records[-1].facts if run.records else {}
+
+
+def prompt_shares(run: Run) -> Matrix | None:
+    """For each test set the share of its images that chose each prompt, [tasks, M]; None without a pool."""
+    counts = diagnostics(run).get("chosen_in_tests")
+    if counts is None:
+        return None
+    last = run.records[-1]
+    images = [total for total, correct in zip(last.total, last.correct, strict=True) if correct is not None]
+    return np.array(counts, dtype=np.float64) / np.array(images, dtype=np.float64)[:, None]
 
 
 def stream_of(run: Run) -> str:
@@ -72,15 +138,22 @@ def stream_of(run: Run) -> str:
 
 
 def name_of(run: Run) -> str:
-    name = flat(run.config).get("learner.name")
-    if not isinstance(name, str):
+    """The method's name as people write it."""
+    learner = flat(run.config).get("learner.name")
+    if not isinstance(learner, str):
         raise BadFileError(f"{run.path / CONFIG}: does not name its learner")
-    return f"upper bound ({name})" if run.environment.get("joins") else name
+    return method_name(learner, joint=bool(run.environment.get("joins")))
 
 
 def seed_of(run: Run) -> tuple[Any, ...]:
     values = flat(run.config)
     return tuple(values.get(key) for key in SEEDS)
+
+
+def seed_text(run: Run) -> str:
+    """The run's seed; all of them, with slashes, where its parts have seeds of their own."""
+    given = [value for value in seed_of(run) if value is not None]
+    return shown(given[0]) if len(set(given)) == 1 else "/".join(map(shown, given)) or shown(None)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -126,17 +199,17 @@ def _grouped(runs: Iterable[Run]) -> list[tuple[Run, ...]]:
 def _named(groups: Sequence[tuple[Run, ...]]) -> tuple[Row, ...]:
     rows = []
     for group in groups:
-        name = name_of(group[0])
-        alike = [other for other in groups if name_of(other[0]) == name]
+        method = name_of(group[0])
+        alike = [other for other in groups if name_of(other[0]) == method]
         values = _distinguishing(group[0], [other[0] for other in alike])
-        short = f"{name} ({values})" if values else name
-        if len(short) > LONGEST:
-            short = f"{name} {1 + alike.index(group)}"
+        name = f"{method} ({values})" if values else method
+        if len(name) > LONGEST:
+            name = f"{method} {1 + alike.index(group)}"
         else:
             values = ""
         if not group[0].finished:
-            short += f" ({len(group[0].records)} of {group[0].environment['experiences']} experiences)"
-        rows.append(Row(short, values, group))
+            name += f" ({len(group[0].records)} of {group[0].environment['experiences']} experiences)"
+        rows.append(Row(name, values, group))
     return tuple(_unique(rows))
 
 
@@ -152,9 +225,9 @@ def _distinguishing(run: Run, others: Sequence[Run]) -> str:
 
 
 def _unique(rows: Sequence[Row]) -> list[Row]:
-    """Rows of one configuration that must not be averaged are told apart by a number."""
-    names = [row.short for row in rows]
+    """Numbers behind names that occur more than once: rows of one configuration that must not be averaged."""
+    names = [row.name for row in rows]
     return [
-        replace(row, short=f"{row.short} #{1 + names[:place].count(row.short)}") if names.count(row.short) > 1 else row
+        replace(row, name=f"{row.name} #{1 + names[:place].count(row.name)}") if names.count(row.name) > 1 else row
         for place, row in enumerate(rows)
     ]

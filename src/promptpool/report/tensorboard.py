@@ -25,7 +25,7 @@ def write_tensorboard(runs: Sequence[Run], folder: Path) -> Path:
 
 
 def scalars(run: Run, experience: int) -> dict[str, float]:
-    """The numbers of one record, by the name they get in a log."""
+    """The numbers of one record, by their names in the log."""
     record = run.records[experience]
     known = {i: share for i, share in enumerate(record.accuracy) if share is not None}
     values = {f"accuracy/test {i + 1}": share for i, share in known.items()}

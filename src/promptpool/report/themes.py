@@ -1,7 +1,7 @@
-"""How pictures look, in light and in dark, and their bytes, which depend on the picture alone.
+"""Colours and fonts of figures, light and dark, and how a figure becomes PNG or SVG, always with the same bytes.
 
-Colours are Okabe and Ito's, told apart with any colour vision; in the dark the blue and the vermilion are
-lightened and the sky blue gives way to the yellow. Every line also has a marker of its own.
+The colours are those of Okabe and Ito, which differ for every kind of colour vision. In the dark theme blue and
+vermilion are lighter, and yellow replaces sky blue. Every line has a marker of its own as well.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ THEMES = {
 
 @contextmanager
 def drawing(name: str) -> Iterator[Theme]:
-    """Matplotlib's settings for a theme, while a figure is made; texts are never read as formulas."""
+    """Matplotlib's settings for a theme while a figure is made; a "$" in a text does not begin a formula."""
     if name not in THEMES:
         raise ValueError(f"theme = {name!r}: must be one of {', '.join(THEMES)}")
     theme = THEMES[name]
@@ -92,7 +92,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def png(figure: Figure) -> bytes:
-    """With a palette of 256 colours, enough for flat ones: one to two thirds of the bytes."""
+    """With a palette of 256 colours, which is enough here and saves one to two thirds of the bytes."""
     whole = Image.open(io.BytesIO(_saved(figure, "png", {"Software": None}))).convert("RGB")
     file = io.BytesIO()
     whole.quantize(256, dither=Image.Dither.NONE).save(file, "png", optimize=True)

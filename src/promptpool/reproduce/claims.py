@@ -1,4 +1,4 @@
-"""What the paper claims, each as yes or no with the numbers that say so."""
+"""The claims of the paper, each with yes or no and the numbers that decide it."""
 
 from __future__ import annotations
 
@@ -6,70 +6,70 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from promptpool.metrics import Matrix
-from promptpool.reproduce.entries import Entry, below_bound
+from promptpool.report.names import METHODS, UPPER_BOUND
+from promptpool.report.table import UNDEFINED, Cell, Column, Table
 from promptpool.reproduce.figures import overlap
-from promptpool.reproduce.studies import LABELS, NO_BUFFER, UPPER_BOUND
+from promptpool.reproduce.results import Result, Results, below_bound
+from promptpool.reproduce.studies import NO_BUFFER
 
-OURS, TRAINED = LABELS["l2p-r"], LABELS["l2p-r-trained"]
+OURS, TRAINED = METHODS["l2p-r"], METHODS["l2p-r-trained"]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether our numbers agree, and the numbers; None where they are not all there."""
+    """A sentence of the paper, whether our numbers agree (None where some are missing), and the numbers."""
 
     text: str
     stream: str
     holds: bool | None
     numbers: str
-    seeds: str = "-"  # the fewest of a number
+    seeds: str = UNDEFINED  # of the number that has the fewest
 
     @property
     def verdict(self) -> str:
         return "not measured" if self.holds is None else "yes" if self.holds else "no"
 
 
-def claims(entries: Sequence[Entry], shares: dict[str, Matrix]) -> list[Claim]:
-    """All that the entries at hand can tell."""
+def claims(results: Results) -> list[Claim]:
+    """All claims that the results at hand can decide."""
     found: list[Claim] = []
     for study in ("table1", "table3", "table4"):
-        for stream in _streams(entries, study):
-            rows = [entry for entry in entries if entry.study == study and entry.stream == stream]
+        for stream, rows in _by_stream(results, study).items():
             found.append(_regularisers(rows, stream))
             found += _rehearsal(rows, stream)
-    for stream in _streams(entries, "table1"):
-        found.append(_smaller_buffers([e for e in entries if e.study == "table1" and e.stream == stream], stream))
-    found += _architectures([entry for entry in entries if entry.study == "table2"])
-    found += _ablations([entry for entry in entries if entry.study == "table5"])
-    found += _sharing(shares)
+    found += [_smaller_buffers(rows, stream) for stream, rows in _by_stream(results, "table1").items()]
+    found += _architectures(results.studies.get("table2", []))
+    found += _ablations(results.studies.get("table5", []))
+    found += _sharing(results.shares)
     return found
 
 
-def markdown(found: Sequence[Claim]) -> str:
-    lines = ["| claim | stream | here | seeds | numbers |", "| --- | --- | --- | ---: | --- |"]
-    lines += [f"| {c.text} | {c.stream} | {c.verdict} | {c.seeds} | {c.numbers} |" for c in found]
-    return "\n".join(lines) + "\n"
+def claims_table(found: Sequence[Claim]) -> Table:
+    columns = [Column(name, left=name != "seeds") for name in ("claim", "stream", "here", "seeds", "numbers")]
+    rows = [tuple(map(Cell, (c.text, c.stream, c.verdict, c.seeds, c.numbers))) for c in found]
+    return Table(tuple(columns), tuple(rows))
 
 
-def _regularisers(rows: Sequence[Entry], stream: str) -> Claim:
+def _regularisers(rows: Sequence[Result], stream: str) -> Claim:
     text = "Without a buffer, L2P beats the regularisers"
     plain = [row for row in rows if row.group == NO_BUFFER]
     return _highest(text, stream, plain, "L2P", ("EWC", "LwF"))
 
 
-def _rehearsal(rows: Sequence[Entry], stream: str) -> Iterable[Claim]:
+def _rehearsal(rows: Sequence[Result], stream: str) -> Iterable[Claim]:
     for group in dict.fromkeys(row.group for row in rows if row.group.endswith("per class")):
-        kept = [row for row in rows if row.group == group]
-        others = tuple(row.method for row in kept if row.method not in (OURS, TRAINED))
-        for best in (row.method for row in kept if row.method in (OURS, TRAINED)):
-            yield _highest(f"{best} beats the rehearsal methods, {group}", stream, kept, best, others)
+        rehearsal = [row for row in rows if row.group == group]
+        others = tuple(row.method for row in rehearsal if row.method not in (OURS, TRAINED))
+        for best in (row.method for row in rehearsal if row.method in (OURS, TRAINED)):
+            yield _highest(f"{best} beats the rehearsal methods, {group}", stream, rehearsal, best, others)
 
 
-def _smaller_buffers(rows: Sequence[Entry], stream: str) -> Claim:
-    """How much each method loses from the larger buffer to the smaller."""
+def _smaller_buffers(rows: Sequence[Result], stream: str) -> Claim:
+    """How much each method loses when the larger buffer is replaced by the smaller."""
     groups = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))
     text = "A smaller buffer hurts L2P-R least"
     if len(groups) < 2:
-        return Claim(text, stream, None, "-")
+        return Claim(text, stream, None, UNDEFINED)
     smaller = [row for row in rows if row.group == groups[0] and row.method != TRAINED]
     by_method: dict[str, float] = {}
     for row in smaller:
@@ -79,15 +79,15 @@ def _smaller_buffers(rows: Sequence[Entry], stream: str) -> Claim:
     compared = [row for row in rows if row.group in (groups[0], groups[-1]) and row.method in by_method]
     numbers = ", ".join(f"{method} loses {lost:.1f}" for method, lost in by_method.items())
     if OURS not in by_method or not 1 < len(by_method) == len(smaller):
-        return Claim(text, stream, None, numbers or "-")
+        return Claim(text, stream, None, numbers or UNDEFINED)
     return Claim(text, stream, by_method[OURS] <= min(by_method.values()), numbers, _seeds(compared))
 
 
-def _architectures(rows: Sequence[Entry]) -> Iterable[Claim]:
+def _architectures(rows: Sequence[Result]) -> Iterable[Claim]:
     compared = [row for row in rows if row.method in ("SupSup", "DualNet", "L2P")]
     gaps = {row.method: gap for row in compared if (gap := below_bound(row, rows)) is not None}
     if rows:
-        numbers = ", ".join(f"{method} {gap:.1f} below its bound" for method, gap in gaps.items()) or "-"
+        numbers = ", ".join(f"{method} {gap:.1f} below its bound" for method, gap in gaps.items()) or UNDEFINED
         whole = {"L2P", "SupSup", "DualNet"} <= gaps.keys()
         holds = gaps["L2P"] == min(gaps.values()) if whole else None
         text = "L2P stays nearer to its upper bound than SupSup and DualNet"
@@ -95,7 +95,7 @@ def _architectures(rows: Sequence[Entry]) -> Iterable[Claim]:
         yield Claim(text, rows[0].stream, holds, numbers, _seeds([*compared, *bounds]))
 
 
-def _ablations(rows: Sequence[Entry]) -> Iterable[Claim]:
+def _ablations(rows: Sequence[Result]) -> Iterable[Claim]:
     for text, less in (
         ("The pool beats one prompt", "One prompt"),
         ("Learned keys beat means of prompts", "Mean of prompts as key"),
@@ -113,26 +113,29 @@ def _sharing(shares: dict[str, Matrix]) -> Iterable[Claim]:
         yield Claim(text, f"{similar}, {unlike}", overlap(first) > overlap(second), numbers, "1")
 
 
-def _highest(text: str, stream: str, rows: Sequence[Entry], best: str, others: Sequence[str]) -> Claim:
-    """Whether one method is above all the others."""
+def _highest(text: str, stream: str, rows: Sequence[Result], best: str, others: Sequence[str]) -> Claim:
+    """True if one method is above all the others."""
     compared = [row for row in rows if row.method in (best, *others)]
     known = {row.method: row.value for row in compared if row.value is not None}
     numbers = ", ".join(_number(row) for row in compared if row.value is not None)
     if best not in known or len(known) < 2 or len(known) < len(compared):
-        return Claim(text, stream, None, numbers or "-")
+        return Claim(text, stream, None, numbers or UNDEFINED)
     holds = all(known[best] > value for name, value in known.items() if name != best)
     return Claim(text, stream, holds, numbers, _seeds(compared))
 
 
-def _number(row: Entry) -> str:
+def _number(row: Result) -> str:
     spread = f" ± {float(row.accuracy_deviation):.1f}" if row.accuracy_deviation else ""
     return f"{row.method} {float(row.accuracy):.1f}{spread}"
 
 
-def _seeds(rows: Iterable[Entry]) -> str:
-    """How many seeds the number with the fewest has."""
+def _seeds(rows: Iterable[Result]) -> str:
+    """The number of seeds behind the number that has the fewest."""
     return str(min((len(row.seeds.split()) for row in rows if row.value is not None), default=0))
 
 
-def _streams(entries: Sequence[Entry], study: str) -> list[str]:
-    return list(dict.fromkeys(entry.stream for entry in entries if entry.study == study))
+def _by_stream(results: Results, study: str) -> dict[str, list[Result]]:
+    found: dict[str, list[Result]] = {}
+    for result in results.studies.get(study, []):
+        found.setdefault(result.stream, []).append(result)
+    return found

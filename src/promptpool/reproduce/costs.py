@@ -1,7 +1,7 @@
-"""What a run will cost, before it begins: passes of one image through the backbone.
+"""An estimate of what a run costs before it begins, in passes of one image through the backbone.
 
-A pass forward is 1, forward and back 3. The counts are those of the methods' equations; what a pass takes is measured
-on this machine. An estimate for a person who plans the day, no more.
+A forward pass counts 1, forward and backward 3. The counts follow from the methods' equations; the time of a pass is
+measured on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PASSES = {
     "ranpac": 0.5,
     "supsup": 4.0,
 }
-ONCE = 2.0  # passes of each image that a frozen model looks at, and all that goes with a record
+ONCE = 2.0  # passes for the frozen features of each image, and for the records
 
 
 def work(built: Built) -> float:
@@ -49,7 +49,7 @@ def work(built: Built) -> float:
         judged += sum(n for n, test in zip(tested, stream.tests, strict=True) if not seen.isdisjoint(test.classes))
     longer = 1.0
     backbone, values = built.learner.backbone, built.config["learner"]
-    if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts stand beside the image's tokens
+    if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts are further tokens
         longer += int(values["top_k"]) * int(values["prompt_length"]) / backbone.pos_embed.shape[1]
     if name == "gdumb":
         capacity, epochs = built.config["learner"]["capacity"], built.config["learner"]["epochs"]
@@ -62,7 +62,7 @@ def work(built: Built) -> float:
 
 @torch.no_grad()
 def seconds_per_pass(built: Built) -> float:
-    """What one image takes forward, in one thread, on the device that runs will have."""
+    """The time of one image's forward pass in one thread, on the device that runs will use."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -72,7 +72,7 @@ def seconds_per_pass(built: Built) -> float:
         taken = []
         for _ in range(4):
             begin = time.perf_counter()
-            backbone.features(x).sum().item()  # which waits for the device
+            backbone.features(x).sum().item()  # item() waits for the device
             taken.append(time.perf_counter() - begin)
     finally:
         torch.set_num_threads(threads)

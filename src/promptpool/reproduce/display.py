@@ -1,4 +1,4 @@
-"""What a person sees while many runs go: a bar for all with the time left, and one for each that is under way."""
+"""Progress of many runs: one bar for all with the time left, and one for each run under way."""
 
 from __future__ import annotations
 
@@ -9,61 +9,63 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from promptpool.reproduce.jobs import Job, News
+from promptpool.reproduce.jobs import Job, JobStatus
 
 
 class Watch:
-    """How much is done, and what is left at this pace."""
+    """How much of the work is done, and the time that the rest will take."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.total = sum(job.work for job in jobs)
         self.shares: dict[Path, float] = {}
-        self.first: dict[Path, float] = {}  # what was done before we began
+        self.first: dict[Path, float] = {}  # what was done before this watch began
         self.begin = time.monotonic()
 
-    def note(self, news: News) -> None:
-        if news.state == "busy":
+    def note(self, status: JobStatus) -> None:
+        if status.state == "busy":
             return
-        share = 1.0 if news.state in ("done", "failed") else news.share
-        self.first.setdefault(news.job.folder, news.share if news.state == "runs" else 0.0)
-        self.shares[news.job.folder] = max(share, self.shares.get(news.job.folder, 0.0))
+        share = 1.0 if status.state in ("done", "failed") else status.share
+        self.first.setdefault(status.job.folder, status.share if status.state == "runs" else 0.0)
+        self.shares[status.job.folder] = max(share, self.shares.get(status.job.folder, 0.0))
 
     def done(self, jobs: Sequence[Job]) -> float:
         return sum(self.shares.get(job.folder, 0.0) * job.work for job in jobs) / self.total if self.total else 1.0
 
     def left(self, jobs: Sequence[Job]) -> float | None:
-        """Seconds, if the rest goes as what was done since the beginning."""
+        """Seconds, if the rest goes at the pace so far; None before there is a pace."""
         since = sum((share - self.first[folder]) * _work(jobs, folder) for folder, share in self.shares.items())
         rest = sum((1 - self.shares.get(job.folder, 0.0)) * job.work for job in jobs)
         elapsed = time.monotonic() - self.begin
         return rest * elapsed / since if since > 0.005 * self.total else None
 
 
-def watched(console: Console, jobs: Sequence[Job], news: Iterable[News], expected: float) -> Iterator[News]:
-    """The news, shown as they come; `expected` are the seconds thought of before anything ran."""
+def watched(
+    console: Console, jobs: Sequence[Job], statuses: Iterable[JobStatus], expected: float
+) -> Iterator[JobStatus]:
+    """Pass on each status and show it; `expected` is the estimate in seconds from before anything ran."""
     watch = Watch(jobs)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[left]}"),
         console=console, disable=not console.is_terminal, transient=True,
     ) as bars:  # fmt: skip
-        thought = f"about {duration(expected)} in all"
-        whole = bars.add_task(f"{len(jobs)} runs", total=1.0, left=thought)
+        estimate = f"about {duration(expected)} in all"
+        whole = bars.add_task(f"{len(jobs)} runs", total=1.0, left=estimate)
         own = {job.folder: bars.add_task(job.name, total=1.0, visible=False, left="") for job in jobs}
         ended = 0
-        for word in news:
-            watch.note(word)
+        for status in statuses:
+            watch.note(status)
             left = watch.left(jobs)
-            said = thought if left is None else f"{duration(left)} left"
+            said = estimate if left is None else f"{duration(left)} left"
             bars.update(whole, completed=watch.done(jobs), left=said)
-            over = word.state in ("done", "failed")
-            visible = word.state == "runs"
-            bars.update(own[word.job.folder], completed=watch.shares.get(word.job.folder, 0.0), visible=visible)
+            over = status.state in ("done", "failed")
+            visible = status.state == "runs"
+            bars.update(own[status.job.folder], completed=watch.shares.get(status.job.folder, 0.0), visible=visible)
             ended += over
-            if over or word.state == "died":
-                reason = f": {word.reason}" if word.reason else ""
-                told = f"{ended} of {len(jobs)}, {word.job.name} {word.state}{reason}, {said}"
-                console.print(told, highlight=False, markup=False)
-            yield word
+            if over or status.state == "died":
+                reason = f": {status.reason}" if status.reason else ""
+                line = f"{ended} of {len(jobs)}, {status.job.name} {status.state}{reason}, {said}"
+                console.print(line, highlight=False, markup=False)
+            yield status
 
 
 def duration(seconds: float) -> str:

@@ -1,10 +1,10 @@
-"""From the name of a study to the runs it needs, and from the runs to its entries."""
+"""From the name of a study to the runs it needs, and from the runs to its results."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import count, takewhile
 from pathlib import Path
@@ -13,22 +13,18 @@ from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import is_finished
-from promptpool.metrics import Matrix
-from promptpool.reproduce import batches
-from promptpool.reproduce.claims import Claim, claims
+from promptpool.report.rows import prompt_shares
+from promptpool.reproduce.batches import ORDERS, batch_counts, is_tested
 from promptpool.reproduce.costs import seconds_per_pass, work
-from promptpool.reproduce.entries import Entry, entry
-from promptpool.reproduce.figures import shares_chosen
 from promptpool.reproduce.jobs import FEATURES, Job, share_done
+from promptpool.reproduce.results import Results, batch_results, result
 from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.folder import Run, is_run, read_run
 
-NAMES = (*STUDIES, "batches")
-
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be reproduced, and how."""
+class Request:
+    """Which studies to reproduce, and how."""
 
     studies: tuple[str, ...]
     scale: str
@@ -36,12 +32,12 @@ class Wanted:
     runs: Path
     only: str = "*"
     limit: int | None = None  # images per class, to try the whole path
-    backbone: str | None = None  # in the place of the pre-trained one
+    backbone: str | None = None  # instead of the pre-trained one
 
     def items(self) -> Iterator[Item]:
         """Every cell, in order."""
         for study in self.studies:
-            for item in batches.items(self.scale) if study == "batches" else STUDIES[study](self.scale):
+            for item in STUDIES[study](self.scale):
                 names = (item.method.lower(), f"{item.stream} {item.method}".lower())
                 if any(fnmatchcase(name, self.only.lower()) for name in names):
                     yield replace(item, config=self._changed(item.config))
@@ -51,7 +47,7 @@ class Wanted:
         return run_folder(self.runs, name, seeded(item.config, seed))
 
     def jobs(self) -> list[Job]:
-        """One for each run that is needed; a configuration that stands in several cells is one run."""
+        """One for each run that is needed; a configuration that several cells share is one run."""
         found: dict[Path, Job] = {}
         for seed in range(self.seeds):
             for item in self.items():
@@ -64,10 +60,10 @@ class Wanted:
         return list(found.values())
 
     def finished(self, item: Item) -> list[Run]:
-        """The runs of a cell that are at their end, one for each seed; of more seeds than are wanted, if there are."""
-        wanted = [self._finished(item, seed) for seed in range(self.seeds)]
+        """The finished runs of a cell, one for each seed; runs of further seeds are taken too."""
+        asked = [self._finished(item, seed) for seed in range(self.seeds)]
         more = takewhile(bool, (self._finished(item, seed) for seed in count(self.seeds)))
-        return [run for run in (*wanted, *more) if run is not None]
+        return [run for run in (*asked, *more) if run is not None]
 
     def _finished(self, item: Item, seed: int) -> Run | None:
         folder = self.folder(item, seed)
@@ -84,20 +80,8 @@ class Wanted:
         return config
 
 
-@dataclass
-class Results:
-    """All that was found: entries by study, and how each task chose its prompts."""
-
-    entries: dict[str, list[Entry]] = field(default_factory=dict)
-    shares: dict[str, Matrix] = field(default_factory=dict)
-
-    @property
-    def claims(self) -> list[Claim]:
-        return claims([entry for entries in self.entries.values() for entry in entries], self.shares)
-
-
 def seeded(config: Config, seed: int) -> Config:
-    """The configuration with another seed wherever it had one of its own kind."""
+    """The configuration with another seed in every table that has one."""
     config = copy.deepcopy(config) | {"seed": seed}
     for table in ("learner", "plan", "backbone"):
         if "seed" in config[table]:
@@ -106,52 +90,52 @@ def seeded(config: Config, seed: int) -> Config:
 
 
 def names_of(target: str) -> tuple[str, ...]:
-    """The studies that a word of the command means."""
+    """The studies that the command's argument stands for."""
     if target == "all":
-        return NAMES
-    if target not in NAMES:
-        raise ConfigError(f"{target!r}: no such table or figure; {nearest(target, (*NAMES, 'all'))}")
+        return tuple(STUDIES)
+    if target not in STUDIES:
+        raise ConfigError(f"{target!r}: no such table or figure; {nearest(target, (*STUDIES, 'all'))}")
     return (target,)
 
 
 def checked(jobs: Sequence[Job]) -> tuple[list[Job], float]:
-    """The jobs with what they cost, all of them built once so that what cannot run is said before anything does.
+    """The jobs with their costs, and the seconds that one worker is expected to need for what is left of them.
 
-    Also the seconds that one worker is thought to need for all.
+    Each job is built once, so that every configuration that cannot run is reported before any run starts.
     """
-    cache, complaints = SharedCache(), dict[str, str]()
+    cache, errors = SharedCache(), dict[str, str]()
     costed, seconds, pace = [], 0.0, dict[str, float]()
     for job in jobs:
         try:
             built: Built = build(job.config, cache)
         except (ConfigError, OSError) as error:
-            complaints.setdefault(str(error), job.name)
+            errors.setdefault(str(error), job.name)
             continue
         kind = repr((job.config["backbone"], built.learner.view))
         if kind not in pace:
             pace[kind] = seconds_per_pass(built)
         costed.append(replace(job, work=max(work(built) * pace[kind], 1e-3)))
         seconds += costed[-1].work * (1 - share_done(job))
-    if complaints:
-        raise ConfigError("; ".join(f"{name}: {error}" for error, name in complaints.items()))
+    if errors:
+        raise ConfigError("; ".join(f"{name}: {error}" for error, name in errors.items()))
     return costed, seconds
 
 
-def collect(wanted: Wanted, *, test_again: bool = True) -> Results:
-    """What the finished runs say; cells without one are there, empty.
+def collect(request: Request, *, test_again: bool = True) -> Results:
+    """The results of the finished runs; a cell without a finished run is an empty result.
 
-    Without `test_again` a run that was not yet tested with other batches is left out of that study.
+    A run that was not tested with other batches yet is tested now, or without `test_again` left out of that study.
     """
-    results, cache = Results(), SharedCache(wanted.runs / FEATURES)
-    for item in wanted.items():
-        runs = wanted.finished(item)
-        if item.study == "batches":
-            found = batches.measured(item, runs[0], cache) if runs and (test_again or batches.known(runs[0])) else []
-        else:
-            found = [entry(item, runs)]
-        results.entries.setdefault(item.study, []).extend(found)
-        if item.study == "figure3" and runs:
-            results.shares[item.stream] = shares_chosen(runs[0])
-    if "batches" in results.entries:  # by order of the test images first
-        results.entries["batches"].sort(key=lambda each: batches.ORDERS.index(each.group))
+    results, cache = Results(), SharedCache(request.runs / FEATURES)
+    for item in request.items():
+        runs = request.finished(item)
+        found = results.studies.setdefault(item.study, [])
+        if item.study != "batches":
+            found.append(result(item, runs))
+        elif runs and (test_again or is_tested(runs[0].path)):
+            found += batch_results(item, runs[0], batch_counts(item.config, runs[0].path, cache))
+        if item.study == "figure3" and runs and (shares := prompt_shares(runs[0])) is not None:
+            results.shares[item.stream] = shares
+    if "batches" in results.studies:  # by order of the test images first
+        results.studies["batches"].sort(key=lambda each: ORDERS.index(each.group))
     return results

@@ -1,8 +1,8 @@
 """What each table and figure of the paper consists of, at both scales.
 
-An item is one cell: a method on a stream, with the images it keeps (or the value that a figure varies). Items of
-several studies that mean the same configuration are one run. The rows that the paper does not have, and without
-which its numbers cannot be judged, stand beside L2P everywhere: `REFERENCES`.
+An item is one cell: a method on a stream, with its images per class in memory (or the value that a figure varies).
+Items of several studies with the same configuration share one run. Beside L2P stand four methods that the paper does
+not have and without which its numbers cannot be judged: `REFERENCE_METHODS`.
 """
 
 from __future__ import annotations
@@ -10,50 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from promptpool.experiments import paper
 from promptpool.experiments.catalogue import Benchmark
 from promptpool.experiments.config import Config
-from promptpool.experiments.paper import Reported, Row
+from promptpool.learners.profiles import PROFILES
+from promptpool.report.names import METHODS
+from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import benchmark as benchmark_of
 from promptpool.reproduce.benchmarks import configured, kept
+from promptpool.reproduce.paper import Reported, Setting
 
-UPPER_BOUND = "Upper bound"
-LABELS = {
-    "ft-seq-frozen": "FT-seq-frozen",
-    "ft-seq": "FT-seq",
-    "ft-seq-sgd": "FT-seq (SGD)",
-    "ewc": "EWC",
-    "lwf": "LwF",
-    "l2p": "L2P",
-    "er": "ER",
-    "gdumb": "GDumb",
-    "bic": "BiC",
-    "der++": "DER++",
-    "co2l": "Co2L",
-    "l2p-r": "L2P-R",
-    "l2p-r-trained": "L2P-R (backbone trained)",
-    "upper-bound": UPPER_BOUND,
-    "masked-linear": "Masked linear head",
-    "one-prompt": "One prompt",
-    "nearest-mean": "Nearest class mean",
-    "ranpac": "RanPAC",
-    "supsup": "SupSup",
-    "dualnet": "DualNet",
-    "resnet18-upper-bound": UPPER_BOUND,
-    "resnet18-ft-seq": "FT-seq",
-    "no-key": "Mean of prompts as key",
-    "no-diversity": "No diversified selection",
-}
 NO_BUFFER, REFERENCES, BOUND = "no buffer", "not in the paper", "all data at once"
 REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac")
 CLASSES = ("ft-seq-frozen", "ft-seq", "ft-seq-sgd", "ewc", "lwf", "l2p")
 REHEARSAL = ("er", "gdumb", "bic", "der++", "co2l", "l2p-r")
-SIZES = {  # images kept per class
+SIZES = {  # images per class in memory
     "mini": {"split": (2, 10), "five": (2, 4), "domains": (4,), "gaussian": (4,)},
     "paper": {"split": (10, 50), "five": (5, 10), "domains": (50,), "gaussian": (50,)},
 }
 MORE_SIZES = {"mini": (2, 5, 10), "paper": (10, 20, 50)}
 LENGTHS, POOLS = (1, 5, 10), (5, 10, 20, 30)
+PLAIN = (  # view, steps and tests of the preset, whatever a profile says of them
+    *("view.crop=none", "view.flip=false", "view.values=symmetric", "view.test_crop=none", "backbone.gelu=none"),
+    *("plan.drop_last=false", "plan.test_classes=seen"),
+)
 
 
 @dataclass(frozen=True)
@@ -65,9 +44,9 @@ class Item:
     group: str
     method: str
     config: Config
-    at: int | None = None  # images kept per class, length of a prompt, or size of a pool
+    at: int | None = None  # images per class in memory, length of a prompt, or size of a pool
     reported: Reported | None = None
-    run: str = ""  # what its runs are called, where that is not the method
+    run: str = ""  # the name of its runs, if it is not the method's
 
 
 def table1(scale: str) -> Iterator[Item]:
@@ -79,15 +58,15 @@ def table1(scale: str) -> Iterator[Item]:
 def table2(scale: str) -> Iterator[Item]:
     """Architecture-based methods, each beside the upper bound of its own backbone."""
     split, reported = benchmark_of(scale, "split"), paper.TABLE_2
-    more = ("dataset.train_per_class=50",) if scale == "mini" else ()  # a network that starts from nothing needs them
+    more = ("dataset.train_per_class=50",) if scale == "mini" else ()  # a network with random weights needs them
     resnet = "ResNet-18" if scale == "paper" else "ResNet-18, 50 images"
     for method in ("resnet18-upper-bound", "resnet18-ft-seq", "supsup", "dualnet"):
-        found = reported["resnet18"].get(Row(method.removeprefix("resnet18-"))) if scale == "paper" else None
+        found = reported["resnet18"].get(Setting(method.removeprefix("resnet18-"))) if scale == "paper" else None
         at = 10 if method == "dualnet" else None
         memory = () if at is None else kept(split, method, at)
         yield _item("table2", split, resnet, method, at, found, (*more, *memory))
     for method in ("upper-bound", "l2p", *REFERENCE_METHODS):
-        found = reported["vit-b16"].get(Row(method)) if scale == "paper" else None
+        found = reported["vit-b16"].get(Setting(method)) if scale == "paper" else None
         yield _item("table2", split, "ViT", method, None, found)
 
 
@@ -104,7 +83,7 @@ def table4(scale: str) -> Iterator[Item]:
 def table5(scale: str) -> Iterator[Item]:
     """What each part of L2P is worth on unlike tasks."""
     for method in ("one-prompt", "no-key", "no-diversity", "l2p"):
-        reported = paper.TABLE_5[Row(method)] if scale == "paper" else None
+        reported = paper.TABLE_5[Setting(method)] if scale == "paper" else None
         yield _item("table5", benchmark_of(scale, "five"), NO_BUFFER, method, None, reported)
     for method in ("masked-linear", "nearest-mean", "ranpac"):
         yield _item("table5", benchmark_of(scale, "five"), REFERENCES, method, None, None)
@@ -130,11 +109,19 @@ def figure4(scale: str) -> Iterator[Item]:
 
 
 def buffers(scale: str) -> Iterator[Item]:
-    """Accuracy by images kept."""
+    """Accuracy by images per class in memory."""
     split = benchmark_of(scale, "split")
     for method in ("er", "gdumb", "bic", "der++", "l2p-r"):
         for size in MORE_SIZES[scale]:
             yield _item("buffers", split, "images kept per class", method, size, None)
+
+
+def batches(scale: str) -> Iterator[Item]:
+    """What order and size of test batches do to each profile of L2P."""
+    split = benchmark_of(scale, "split")
+    for name in PROFILES:
+        config = configured(split, "l2p", PLAIN if scale == "mini" else (), profile=name)
+        yield Item("batches", split.title, "profile", name, config, run="L2P")
 
 
 STUDIES: Mapping[str, Callable[[str], Iterator[Item]]] = {
@@ -146,6 +133,7 @@ STUDIES: Mapping[str, Callable[[str], Iterator[Item]]] = {
     "figure3": figure3,
     "figure4": figure4,
     "buffers": buffers,
+    "batches": batches,
 }
 
 
@@ -153,20 +141,20 @@ def _rows(
     study: str,
     scale: str,
     place: str,
-    reported: Mapping[Row, Reported],
+    reported: Mapping[Setting, Reported],
     plain: tuple[str, ...],
     rehearsal: tuple[str, ...],
 ) -> Iterator[Item]:
     """The groups of Tables 1, 3 and 4: without a buffer, the references, each buffer size, all data at once."""
     benchmark, known = benchmark_of(scale, place), reported if scale == "paper" else {}
     for method in plain:
-        yield _item(study, benchmark, NO_BUFFER, method, None, known.get(Row(method)))
+        yield _item(study, benchmark, NO_BUFFER, method, None, known.get(Setting(method)))
     for method in REFERENCE_METHODS:
         yield _item(study, benchmark, REFERENCES, method, None, None)
     for size in SIZES[scale][place]:
         for method in (*rehearsal, "l2p-r-trained"):
-            yield _item(study, benchmark, f"{size} per class", method, size, known.get(Row(method, size)))
-    yield _item(study, benchmark, BOUND, "upper-bound", None, known.get(Row("upper-bound")))
+            yield _item(study, benchmark, f"{size} per class", method, size, known.get(Setting(method, size)))
+    yield _item(study, benchmark, BOUND, "upper-bound", None, known.get(Setting("upper-bound")))
 
 
 def _item(
@@ -181,7 +169,7 @@ def _item(
     if overrides is None:
         overrides = () if at is None else kept(benchmark, method, at)
     config = configured(benchmark, method, overrides)
-    return Item(study, benchmark.title, group, LABELS[method], config, at, reported)
+    return Item(study, benchmark.title, group, METHODS[method], config, at, reported)
 
 
 def _pool(size: int, chosen: int, length: int) -> tuple[str, ...]:

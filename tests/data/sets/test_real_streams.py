@@ -11,7 +11,7 @@ import pytest
 from promptpool.data.scenarios import LabelledSet, class_incremental, gaussian_schedule
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import class_counts
-from promptpool.report.schedule import schedule
+from promptpool.report.plots import class_schedule
 from promptpool.report.themes import png
 from promptpool.training.folder import Run
 
@@ -51,7 +51,7 @@ def test_the_gaussian_schedule_shows_every_image_exactly_once(cifar100: Labelled
     middle = (counts * np.arange(100)[:, None]).sum(axis=0) / 500
     assert (np.diff(middle) > 0).all()  # classes come in their order
     assert (counts > 0).sum(axis=1).max() < 40  # at any time most of them are away
-    figure = schedule(Run(tmp_path, {}, {}, (), (), tuple(tuple(row) for row in class_counts(stream, 50))))
+    figure = class_schedule(Run(tmp_path, {}, {}, (), (), tuple(tuple(row) for row in class_counts(stream, 50))))
     assert figure is not None
     assert len(figure.axes[0].get_lines()) == 100
     assert len(png(figure)) > 10_000

@@ -19,9 +19,9 @@ import pytest
 
 import dying_worker
 from promptpool.experiments.runner import is_finished, run
-from promptpool.reproduce import crew
-from promptpool.reproduce.crew import with_processes
-from promptpool.reproduce.jobs import News
+from promptpool.reproduce import workers
+from promptpool.reproduce.jobs import JobStatus
+from promptpool.reproduce.workers import with_processes
 from promptpool.training.folder import read_run
 from reproduce_runs import LONG, features, made_jobs, records, undisturbed
 
@@ -55,7 +55,7 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(
     jobs = made_jobs(tmp_path / "runs", epochs=LONG)
     (tmp_path / "file").write_text("")
     impossible = replace(jobs[0], folder=tmp_path / "file" / "run")
-    words: list[News] = []
+    words: list[JobStatus] = []
     for word in with_processes([impossible, *jobs], workers=1):
         if word.state == "runs" and word.share > 0.2 and not any(earlier.state == "died" for earlier in words):
             kill_workers()
@@ -98,7 +98,7 @@ def test_closing_leaves_a_checkpoint_and_no_process(tmp_path: Path, expected: li
 
 def test_a_job_that_another_process_has_is_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a worker that dies while it waits is no harm."""
-    monkeypatch.setattr(crew, "PATIENCE", 0.1)
+    monkeypatch.setattr(workers, "PATIENCE", 0.1)
     (job,) = made_jobs(tmp_path / "runs")
     job.folder.mkdir()
     states = []
@@ -116,18 +116,18 @@ def test_a_job_that_another_process_has_is_put_off(tmp_path: Path, monkeypatch: 
 
 
 def test_a_job_that_every_worker_dies_of_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "PATIENCE", 0.1)
-    monkeypatch.setattr(crew, "_work", dying_worker.dies)
+    monkeypatch.setattr(workers, "PATIENCE", 0.1)
+    monkeypatch.setattr(workers, "_work", dying_worker.dies)
     (job,) = made_jobs(tmp_path / "runs")
     words = list(with_processes([job], workers=1))
-    assert [word.state for word in words] == ["died"] * (crew.DEATHS - 1) + ["failed"]
-    assert f"died {crew.DEATHS} times" in words[-1].reason
+    assert [word.state for word in words] == ["died"] * (workers.DEATHS - 1) + ["failed"]
+    assert f"died {workers.DEATHS} times" in words[-1].reason
     assert multiprocessing.active_children() == []
 
 
 def test_two_invocations_at_once_share_the_work(tmp_path: Path) -> None:
     jobs = made_jobs(tmp_path / "runs", seeds=(0, 1, 2))
-    heard: list[list[News]] = [[], []]
+    heard: list[list[JobStatus]] = [[], []]
     threads = [Thread(target=lambda words=words: words.extend(with_processes(jobs, workers=1))) for words in heard]
     for thread in threads:
         thread.start()
@@ -142,7 +142,7 @@ def test_two_invocations_at_once_share_the_work(tmp_path: Path) -> None:
 ALONE = """
 import sys
 from pathlib import Path
-from promptpool.reproduce.crew import with_processes
+from promptpool.reproduce.workers import with_processes
 from reproduce_runs import LONG, made_jobs
 
 if __name__ == "__main__":

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from promptpool.errors import BadFileError
-from promptpool.experiments.paper import Reported
-from promptpool.reproduce.entries import Entry, entry, read_csv, to_csv
+from promptpool.reproduce.paper import Reported
+from promptpool.reproduce.results import Result, read_csv, result, to_csv
 from promptpool.training.record import Record
 from report_runs import TASKS, made_run
-from reproduce_runs import made_entry, made_item
+from reproduce_runs import made_item, made_result
 
 BETTER = ((90, None, None), (60, 80, None), (80, 60, 90))  # average 76.67, forgetting 15
 
 
 def test_the_numbers_of_one_run(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", seconds=(1.2, 2.0, 3.4), environment={"revision": "abc"})
-    found = entry(made_item(loss_classes="all"), [run])
+    found = result(made_item(loss_classes="all"), [run])
     assert (found.study, found.stream, found.group, found.method) == ("table1", "a stream", "no buffer", "FT-seq")
     assert (found.accuracy, found.accuracy_deviation) == ("53.33", "")
     assert (found.forgetting, found.forgetting_deviation) == ("40.00", "")
@@ -31,7 +31,7 @@ def test_the_numbers_of_one_run(tmp_path: Path) -> None:
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     runs = [made_run(tmp_path / "a", seconds=(1,)), made_run(tmp_path / "b", BETTER, seed=1, seconds=(4,))]
-    found = entry(made_item(at=2, reported=Reported(70.5, 1.25, 8.0)), runs)
+    found = result(made_item(at=2, reported=Reported(70.5, 1.25, 8.0)), runs)
     assert found.accuracy == f"{(160 / 3 + 230 / 3) / 2:.2f}" == "65.00"
     assert found.accuracy_deviation == f"{statistics.stdev([160 / 3, 230 / 3]):.2f}" == "16.50"  # 35/3 * sqrt(2)
     assert (found.forgetting, found.forgetting_deviation) == ("27.50", "17.68")  # 25 / sqrt(2)
@@ -42,40 +42,52 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
 
 def test_what_does_not_forget_has_no_forgetting(tmp_path: Path) -> None:
     facts = [{"forgets": False}] * 3
-    gdumb = entry(made_item("gdumb"), [made_run(tmp_path / "gdumb", name="gdumb", facts=facts)])
+    gdumb = result(made_item("gdumb"), [made_run(tmp_path / "gdumb", name="gdumb", facts=facts)])
     assert (gdumb.accuracy, gdumb.forgetting) == ("53.33", "")
-    joint = entry(made_item("upper-bound"), [made_run(tmp_path / "joint", [(90, 80, 70)])])
+    joint = result(made_item("upper-bound"), [made_run(tmp_path / "joint", [(90, 80, 70)])])
     assert (joint.accuracy, joint.forgetting) == ("80.00", "")
 
 
 def test_a_single_test_set_gives_the_final_accuracy(tmp_path: Path) -> None:
-    found = entry(made_item(), [made_run(tmp_path / "run", [[30], [20], [50]])])
+    found = result(made_item(), [made_run(tmp_path / "run", [[30], [20], [50]])])
     assert (found.accuracy, found.forgetting) == ("50.00", "")
 
 
 def test_prompts_in_use_and_accuracy_with_the_task_given(tmp_path: Path) -> None:
-    runs = [made_run(tmp_path / f"{n}", seed=n, facts=[{"prompts_in_use": 4 + n}] * 3) for n in (0, 1)]
-    last = Record(2, 20, 6, 0.5, (50, 40, 70), (100, 100, 100), (90, 80, 70), {"prompts_in_use": 4})
+    runs = [
+        made_run(tmp_path / f"{n}", seed=n, facts=[{"prompts_in_use": 4 + n, "key_similarity": [[1.0]] * 10}] * 3)
+        for n in (0, 1)
+    ]
+    last = Record(
+        2,
+        20,
+        6,
+        0.5,
+        (50, 40, 70),
+        (100, 100, 100),
+        (90, 80, 70),
+        {"prompts_in_use": 4, "key_similarity": [[1.0]] * 10},
+    )
     runs[0] = replace(runs[0], records=(*runs[0].records[:2], last))
-    found = entry(made_item("l2p", pool_size=10), runs)
+    found = result(made_item("l2p"), runs)
     assert (found.prompts, found.pool_size, found.task_given) == ("4.5", "10", "80.00")
 
 
 def test_an_item_without_a_finished_run_is_empty(tmp_path: Path) -> None:
     half = made_run(tmp_path / "half", TASKS[:1], environment={"experiences": 3})
-    found = entry(made_item(loss_classes="all", reported=Reported(1.0)), [half])
-    assert found == replace(made_entry("FT-seq", stream="a stream"), paper_accuracy="1.00")
+    found = result(made_item(loss_classes="all", reported=Reported(1.0)), [half])
+    assert found == replace(made_result("FT-seq", stream="a stream"), paper_accuracy="1.00")
     assert found.value is None
 
 
 def test_a_csv_reads_back_as_it_was(tmp_path: Path) -> None:
-    entries = [
-        made_entry("L2P", 12.5, accuracy_deviation="0.25", at="5", runs="a b", revision="c d"),
-        made_entry('odd, "quoted" & | name', stream="two, words"),
+    results = [
+        made_result("L2P", 12.5, accuracy_deviation="0.25", at="5", runs="a b", revision="c d"),
+        made_result('odd, "quoted" & | name', stream="two, words"),
     ]
     file = tmp_path / "table1.csv"
-    file.write_text(to_csv(entries), encoding="utf-8")
-    assert read_csv(file) == entries
+    file.write_text(to_csv(results), encoding="utf-8")
+    assert read_csv(file) == results
     assert to_csv(read_csv(file)) == file.read_text()
     file.write_text(to_csv([]))
     assert read_csv(file) == []
@@ -98,7 +110,7 @@ def test_a_csv_reads_back_as_it_was(tmp_path: Path) -> None:
 def test_a_damaged_csv_is_named(damage: object, tmp_path: Path) -> None:
     assert callable(damage)
     file = tmp_path / "table1.csv"
-    file.write_text(damage(to_csv([made_entry("L2P", 12.5, at="5")])))
+    file.write_text(damage(to_csv([made_result("L2P", 12.5, at="5")])))
     if "\0" in file.read_text():
         file.write_bytes(b"\xff" + file.read_bytes())
     with pytest.raises(BadFileError, match=r"table1\.csv"):
@@ -106,4 +118,4 @@ def test_a_damaged_csv_is_named(damage: object, tmp_path: Path) -> None:
 
 
 def test_every_field_is_text() -> None:
-    assert all(kind == "str" for kind in Entry.__annotations__.values())
+    assert all(kind == "str" for kind in Result.__annotations__.values())

@@ -1,39 +1,53 @@
-"""Tables from entries: Markdown, LaTeX and terminal."""
+"""Tables from results: Markdown, LaTeX and terminal."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from promptpool.reproduce import tables
-from promptpool.reproduce.entries import Entry
+from parsed_page import Parsed
+from promptpool.report import table
+from promptpool.reproduce import latex as tex
+from promptpool.reproduce.output import TITLES, study_tables, write_results
+from promptpool.reproduce.results import Result, read_results
 from promptpool.reproduce.studies import BOUND
-from reproduce_runs import made_entry
+from reproduce_runs import made_result
 
+STORED = Path(__file__).parents[2] / "docs" / "results" / "mini"
 ROWS = [
-    made_entry("EWC", 40, forgetting="30.00", loss_classes="all", seconds="12", runs="ewc-1"),
-    made_entry("L2P", 60, accuracy_deviation="1.50", forgetting="5.00", forgetting_deviation="0.50", prompts="8",
+    made_result("EWC", 40, forgetting="30.00", loss_classes="all", seconds="12", runs="ewc-1"),
+    made_result("L2P", 60, accuracy_deviation="1.50", forgetting="5.00", forgetting_deviation="0.50", prompts="8",
                pool_size="10", loss_classes="current", runs="l2p-1 l2p-2"),
-    made_entry("ER", 55, "2 per class", at="2", forgetting="9.00"),
-    made_entry("GDumb", 55, "2 per class", at="2"),
-    made_entry("BiC", None, "2 per class", at="2"),
-    made_entry("Upper bound", 90, BOUND),
+    made_result("ER", 55, "2 per class", at="2", forgetting="9.00"),
+    made_result("GDumb", 55, "2 per class", at="2"),
+    made_result("BiC", None, "2 per class", at="2"),
+    made_result("Upper bound", 90, BOUND),
 ]  # fmt: skip
 OTHER = [
-    made_entry("EWC", 70, stream="100% & more_{5}"),
-    made_entry("L2P", 20, stream="100% & more_{5}"),
-    made_entry("ER", 33, "4 per class", at="4", stream="100% & more_{5}"),
+    made_result("EWC", 70, stream="100% & more_{5}"),
+    made_result("L2P", 20, stream="100% & more_{5}"),
+    made_result("ER", 33, "4 per class", at="4", stream="100% & more_{5}"),
 ]
 CURVES = [
-    made_entry("L2P", float(10 * chosen + length), f"N = {chosen}", study="figure4", stream=stream, at=str(length))
+    made_result("L2P", float(10 * chosen + length), f"N = {chosen}", study="figure4", stream=stream, at=str(length))
     for stream in ("one", "two")
     for chosen in (1, 5)
     for length in (1, 5, 10)
 ]
+
+
+def markdown(results: Sequence[Result]) -> str:
+    return table.markdown([*study_tables(results).values()])
+
+
+def latex(results: Sequence[Result]) -> str:
+    return tex.latex(study_tables(results))
 
 
 def lines_of(text: str) -> list[list[str]]:
@@ -42,7 +56,7 @@ def lines_of(text: str) -> list[list[str]]:
 
 def test_markdown_word_for_word() -> None:
     assert (
-        tables.markdown(ROWS)
+        markdown(ROWS)
         == """\
 **Table 1: class-incremental learning, glyphs**
 
@@ -59,23 +73,22 @@ def test_markdown_word_for_word() -> None:
 
 
 def test_each_stream_has_its_own_table_and_its_own_best() -> None:
-    text = tables.markdown([*ROWS, *OTHER])
+    text = markdown([*ROWS, *OTHER])
     assert text.count("**Table 1: class-incremental learning, ") == 2
     assert "| no buffer | EWC | **70.00** |" in text
     assert "| no buffer | L2P | **60.00 ± 1.50** |" in text
     assert "| 4 per class | ER | 33.00 |" in text  # alone in its group
-    for table in text.split("\n\n**"):
-        assert len({len(line) for line in lines_of(table)}) == 1
+    for each in text.split("\n\n**"):
+        assert len({len(line) for line in lines_of(each)}) == 1
 
 
 def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
-    rows = lines_of(tables.markdown([made_entry("a|b", 1), made_entry("c", 2)]))
-    assert len({len(row) for row in rows}) == 1
+    assert "| no buffer | a\\|b | 1.00 |" in markdown([made_result("a|b", 1), made_result("c", 2)])
 
 
 def test_the_papers_numbers_stand_beside_ours() -> None:
-    rows = [made_entry("L2P", 60, paper_accuracy="83.83 ± 0.04", paper_forgetting="7.63"), made_entry("RanPAC", 61)]
-    head, _, ours, ranpac = lines_of(tables.markdown(rows))
+    rows = [made_result("L2P", 60, paper_accuracy="83.83 ± 0.04", paper_forgetting="7.63"), made_result("RanPAC", 61)]
+    head, _, ours, ranpac = lines_of(markdown(rows))
     place = head.index("the paper")
     assert ours[place : place + 2] == ["83.83 ± 0.04", "7.63"]
     assert ranpac[place : place + 2] == ["-", "-"]
@@ -83,28 +96,29 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
 
 def test_table_2_says_how_far_below_its_bound() -> None:
     rows = [
-        made_entry("Upper bound", 80, "ResNet-18", study="table2"),
-        made_entry("SupSup", 30, "ResNet-18", study="table2", task_given="75.00"),
-        made_entry("Upper bound", 90, "ViT", study="table2"),
-        made_entry("L2P", 83.83, "ViT", study="table2"),
-        made_entry("DualNet", None, "ResNet-18", study="table2", at="2"),
+        made_result("Upper bound", 80, "ResNet-18", study="table2"),
+        made_result("SupSup", 30, "ResNet-18", study="table2", task_given="75.00"),
+        made_result("Upper bound", 90, "ViT", study="table2"),
+        made_result("L2P", 83.83, "ViT", study="table2"),
+        made_result("DualNet", None, "ResNet-18", study="table2", at="2"),
     ]
-    head, _, *found = lines_of(tables.markdown(rows))
+    head, _, *found = lines_of(markdown(rows))
     place = head.index("below its bound")
     assert [row[place] for row in found] == ["-", "50.00", "-", "6.17", "-"]
     assert [row[place + 1] for row in found] == ["-", "75.00", "-", "-", "-"]
     assert found[-1][1] == "DualNet, 2 kept per class"
-    assert r"SupSup & ResNet-18 & 30.00 & 50.00 & 75.00 \\" in tables.latex(rows)
+    assert r"SupSup & ResNet-18 & 30.00 & 50.00 & 75.00 \\" in latex(rows)
 
 
-@pytest.mark.parametrize("entries", [ROWS, [*ROWS, *OTHER], CURVES, OTHER, ROWS[:1]])
-def test_latex_is_balanced(entries: Sequence[Entry]) -> None:
-    text = tables.latex(entries)
-    streams = len(tables.streams(entries))
+@pytest.mark.parametrize("results", [ROWS, [*ROWS, *OTHER], CURVES, OTHER, ROWS[:1]])
+def test_latex_is_balanced(results: Sequence[Result]) -> None:
+    text = latex(results)
+    streams = len(study_tables(results))
     plain = re.sub(r"\\[&%$#_{}]", "", text)
     assert plain.count("{") == plain.count("}")
     assert plain.count("$") % 2 == 0
-    columns = [2 if any(row.forgetting for row in rows) else 1 for _, rows in tables.streams(entries)]
+    streams_of = groupby(results, key=lambda row: row.stream)
+    columns = [2 if any(row.forgetting for row in rows) else 1 for _, rows in streams_of]
     assert text.startswith(r"\begin{tabular}{ll" + "r" * sum(columns) + "}\n")
     assert text.endswith("\\bottomrule\n\\end{tabular}\n")
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
@@ -117,7 +131,7 @@ def test_latex_is_balanced(entries: Sequence[Entry]) -> None:
 
 
 def test_latex_side_by_side_as_in_the_paper() -> None:
-    text = tables.latex([*ROWS, *OTHER])
+    text = latex([*ROWS, *OTHER])
     lines = [line.split(" % ")[0] for line in text.splitlines()]
     assert r"L2P & no buffer & \textbf{60.00$\pm$1.50} & \textbf{5.00$\pm$0.50} & 20.00 \\" in lines
     assert r"EWC & no buffer & 40.00 & 30.00 & \textbf{70.00} \\" in lines
@@ -129,21 +143,21 @@ def test_latex_side_by_side_as_in_the_paper() -> None:
 
 
 def test_latex_has_the_papers_numbers_where_they_are_known() -> None:
-    rows = [made_entry("L2P", 60, paper_accuracy="83.83 ± 0.04", paper_forgetting="7.63"), made_entry("RanPAC", 61)]
-    assert r"L2P & no buffer & 60.00 & 83.83$\pm$0.04 & 7.63 \\" in tables.latex(rows)
+    rows = [made_result("L2P", 60, paper_accuracy="83.83 ± 0.04", paper_forgetting="7.63"), made_result("RanPAC", 61)]
+    assert r"L2P & no buffer & 60.00 & 83.83$\pm$0.04 & 7.63 \\" in latex(rows)
 
 
 def test_latex_keeps_every_value_of_a_curve() -> None:
-    text = tables.latex(CURVES)
+    text = latex(CURVES)
     for each in CURVES:
         assert text.count(f"L2P, {each.at} & {each.group}") == 1
     assert all(text.count(f"{each.accuracy}") == 2 for each in CURVES)  # on both streams
 
 
-def in_terminal(entries: Sequence[Entry], width: int = 200) -> str:
+def in_terminal(results: Sequence[Result], width: int = 200) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system="standard")
-    for table in tables.terminal(entries):
-        console.print(table)
+    for each in study_tables(results).values():
+        console.print(table.terminal(each))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -159,10 +173,10 @@ def test_the_terminal_shows_all_but_run_names() -> None:
 
 def test_the_terminal_cuts_no_word_at_80_columns() -> None:
     rows = [
-        made_entry("Masked linear head", 60, "ResNet-18, 50 images", study="table2", accuracy_deviation="1.50",
+        made_result("Masked linear head", 60, "ResNet-18, 50 images", study="table2", accuracy_deviation="1.50",
                    forgetting="15.00", forgetting_deviation="10.50", task_given="75.00", prompts="10", pool_size="10",
                    loss_classes="current"),
-        made_entry("Upper bound", 90, "ResNet-18, 50 images", study="table2"),
+        made_result("Upper bound", 90, "ResNet-18, 50 images", study="table2"),
     ]  # fmt: skip
     text = re.sub(r"\x1b\[\d+m", "", in_terminal(rows, 80))
     assert "…" not in text
@@ -171,9 +185,20 @@ def test_the_terminal_cuts_no_word_at_80_columns() -> None:
     assert set(expected.split()) <= words
 
 
-@pytest.mark.parametrize("render", [tables.markdown, tables.latex, in_terminal])
-def test_nothing_measured_is_no_error(render: Callable[[Sequence[Entry]], str]) -> None:
-    text = render([made_entry("L2P"), made_entry("EWC")])
+@pytest.mark.parametrize("render", [markdown, latex, in_terminal])
+def test_nothing_measured_is_no_error(render: Callable[[Sequence[Result]], str]) -> None:
+    text = render([made_result("L2P"), made_result("EWC")])
     assert "L2P" in text
     assert "EWC" in text
     assert "L2P" not in render([])
+
+
+def test_the_page_of_the_stored_results_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
+    results = read_results(STORED)
+    page = Parsed(write_results(results, tmp_path / "out", tmp_path / "runs").read_text(encoding="utf-8"))
+    assert not {tag for tag, _ in page.found} & {"script", "iframe", "object", "embed", "form", "base"}
+    assert {(link["href"] or "")[: len("../runs/")] for link in page.all("a")} == {"../runs/"}
+    assert all((image["src"] or "").startswith("data:") for image in page.all("img"))
+    assert len(page.all("source")) == len(page.all("img")) == 3
+    for each in [result for found in results.studies.values() for result in found]:
+        assert all(text in page.text for text in (TITLES[each.study], each.group, each.method, each.accuracy))

@@ -1,7 +1,7 @@
 """Runs spread over the machines of a Ray cluster, which must share the folder of the runs.
 
-Ray starts a task again, on whatever machine is left, when the process or machine at work on it dies; the run then goes
-on from its checkpoint. Without a cluster (RAY_ADDRESS), workers are processes of this machine.
+If a process or machine dies, Ray starts its task again on another one, and the run goes on from its checkpoint. Without
+a cluster (RAY_ADDRESS), workers are processes of this machine.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from promptpool.experiments.build import SharedCache
-from promptpool.reproduce.crew import DEATHS, PATIENCE
-from promptpool.reproduce.jobs import FEATURES, Job, News, carry_out, failure, share_done
+from promptpool.reproduce.jobs import FEATURES, Job, JobStatus, carry_out, failure, share_done
+from promptpool.reproduce.workers import DEATHS, PATIENCE
 
-PASSED_ON = ("PROMPTPOOL_DATA", "PROMPTPOOL_CACHE")  # what workers must know of where things are
+PASSED_ON = ("PROMPTPOOL_DATA", "PROMPTPOOL_CACHE")  # environment variables with the folders that workers need
 
 
-def with_ray(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generator[News, None, None]:
-    """Carry out all jobs; yields what is heard of them."""
+def with_ray(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generator[JobStatus, None, None]:
+    """Carry out all jobs; yields how far they are."""
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -36,37 +36,37 @@ def with_ray(jobs: Sequence[Job], *, workers: int, threads: int = 1) -> Generato
             done, _ = ray.wait(list(pending), timeout=PATIENCE)
             for reference in done:
                 job = pending.pop(reference)
-                news = _result(ray, reference, job)
-                if news.state == "busy":
+                status = _result(ray, reference, job)
+                if status.state == "busy":
                     time.sleep(PATIENCE)
                     pending[task.remote(job, threads)] = job
-                yield news
+                yield status
             for job in pending.values():
                 if share := share_done(job):
-                    yield News(job, "runs", share)
+                    yield JobStatus(job, "runs", share)
     finally:
         for reference in pending:
             ray.cancel(reference)
         ray.shutdown()
 
 
-def _result(ray: Any, reference: Any, job: Job) -> News:
+def _result(ray: Any, reference: Any, job: Job) -> JobStatus:
     try:
-        news: News = ray.get(reference)
+        status: JobStatus = ray.get(reference)
     except ray.exceptions.RayError as error:
         first = str(error).strip().splitlines()[-1]
-        return News(job, "failed", reason=f"{type(error).__name__}: {first}")
-    return news
+        return JobStatus(job, "failed", reason=f"{type(error).__name__}: {first}")
+    return status
 
 
-def _carried_out(job: Job, threads: int) -> News:
-    """A task: the run taken to its end, and how that went."""
+def _carried_out(job: Job, threads: int) -> JobStatus:
+    """The task of Ray: carry out a run; returns its final status."""
     import torch
 
     torch.set_num_threads(threads)
     try:
         for _ in carry_out(job, SharedCache(job.folder.parent / FEATURES)):
             pass
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
+    except Exception as error:  # noqa: BLE001 - the other jobs go on in any case
         return failure(job, error)
-    return News(job, "done", 1.0)
+    return JobStatus(job, "done", 1.0)
