@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
 from promptpool.data.own.table import read_table
 from promptpool.data.scenarios import OwnSet
 from promptpool.data.stores import Store
-from promptpool.data.stream import Examples
-from promptpool.errors import MOST_NAMED, BadFileError, DataWarning
+from promptpool.data.stream import Examples, Notes
+from promptpool.errors import MOST_NAMED, BadFileError
 
 TABLES = (".csv", ".tsv")
 
@@ -47,8 +46,6 @@ def own(
     train = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if not is_test]
     test = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if is_test]
     _check(train, test, where)
-    for note in (*_lost(entries, train, test), *_copies(decoded, tested)):
-        warnings.warn(DataWarning(note), stacklevel=2)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
     found = decoded.examples(class_names)
@@ -64,6 +61,7 @@ def own(
         tuple(part(True, group) for group in (group_names if apart else every)),
         class_names,
         group_names,
+        Notes(decoded.skipped, (*_lost(entries, train, test), *_copies(decoded, tested))),
     )
 
 
