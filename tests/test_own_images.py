@@ -141,7 +141,7 @@ def test_a_dry_run_names_what_would_be_skipped(drawn: Path, quick: list[str], tm
 
 
 def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[str]) -> None:
-    for size, given in ((32, []), (48, ["dataset.size=48"])):
+    for size, given in ((32, []), (32, ["dataset.size=none"]), (48, ["dataset.size=48"])):
         built = build(load_config("own", [*quick, f"dataset.folder={drawn}", *given]))
         assert built.stream.tests[0].batch(slice(0, 1)).x.shape == (1, 3, size, size)
         assert [name for name, _ in built.stream.notes.skipped] == ["character 1/about these.txt"]
@@ -158,6 +158,9 @@ def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[s
         (["own", "scenario.classes_per_task=9", "--data", "images"], "scenario.classes_per_task = 9: must lie between"),
         (["own", "scenario.name=class-incremental", "--data", "images"], "does not fit the data set own"),
         (["own", "dataset.size=-1", "--data", "images"], "dataset.size = -1: must be at least 1"),
+        (["own", "dataset.size=0", "--data", "images"], "dataset.size = 0: must be at least 1, or none"),
+        (["own", "scenario.classes_per_task=0", "--data", "images"], "scenario.classes_per_task = 0: must lie between"),
+        (["own", "scenario.notes=none", "--data", "images"], "scenario.notes: no such key"),
         (["glyphs100-l2p", "--strict"], "--strict: the data set glyphs100 has no files"),
     ],
 )

@@ -175,17 +175,19 @@ def from_folders(
     group_names: Sequence[str],
     notes: Notes = NO_NOTES,
     *,
-    classes_per_task: int = 0,
+    classes_per_task: int | None = None,
 ) -> Stream:
     """Images of one's own: an experience per group (a task or a domain), or so many classes per task.
 
-    With `classes_per_task` = 0 the groups are the experiences; where there are none, the classes are shared out to at
-    most five tasks of at least two. Otherwise groups do not count, and classes come in their order, so many at a time.
+    Without `classes_per_task` the groups are the experiences; where there are none, the classes are shared out to at
+    most five tasks of at least two. With it groups do not count, and classes come in their order, so many at a time.
     Each experience has a test set of its own where there are images for each; otherwise there is one for all.
     """
     count = len(class_names)
-    if not 0 <= classes_per_task <= count:
-        raise ValueError(f"classes_per_task = {classes_per_task}: must lie between 1 and {count}, or be 0")
+    if classes_per_task is not None and not 1 <= classes_per_task <= count:
+        raise ValueError(
+            f"classes_per_task = {classes_per_task}: must lie between 1 and {count}, or be none for as the folders say"
+        )
     trains, judged = list(groups), list(tests)
     if classes_per_task or not group_names:
         train, test, labels = concatenate(groups), concatenate(tests), torch.arange(count)

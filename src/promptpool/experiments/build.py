@@ -85,10 +85,7 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     frozen = cache.frozen(repr((config["backbone"], view)), backbone, view)
     shared = {"frozen": frozen} if _reads_frozen(LEARNERS[name], values) else {}
     learner = _made("learner", LEARNERS[name], values, backbone, view, **shared)
-    dataset = config["dataset"]
-    if dataset.get("size") == 0:
-        dataset = dataset | {"size": round(view.size / (view.test_crop or 1))}  # images as large as they are looked at
-    stream = _stream(dataset, config["scenario"], cache)
+    stream = _stream(_sized(config["dataset"], view), config["scenario"], cache)
     try:
         check(learner, stream, plan)
     except ValueError as error:
@@ -120,6 +117,13 @@ def _reads_frozen(method: Callable[..., Learner], values: Config) -> bool:
     made = method.func if isinstance(method, partial) else method
     kept = getattr(made, "keeps_original", False) or not values.get("train_backbone")
     return kept and "frozen" in inspect.signature(method).parameters
+
+
+def _sized(dataset: Config, view: View) -> Config:
+    """The values of a data set; images of no given size are read as large as the view looks at them."""
+    if dataset.get("size", ...) is not None:
+        return dataset
+    return dataset | {"size": round(view.size / (view.test_crop or 1))}
 
 
 def _stream(dataset: Config, scenario: Config, cache: SharedCache) -> Stream:

@@ -37,7 +37,7 @@ def names(*folders: str, each: int = 5) -> list[str]:
 
 
 def read(folder: Path, **values: Any) -> OwnSet:
-    return own(folder=str(folder), size=SIZE, **values)
+    return own(folder=str(folder), **{"size": SIZE, **values})
 
 
 def made(tmp_path: Path, files: Iterable[str], **values: Any) -> OwnSet:
@@ -89,6 +89,10 @@ def test_a_test_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert counts(found.tests[0]) == {0: 2}
 
 
+def test_images_of_no_given_size(tmp_path: Path) -> None:
+    assert made(tmp_path, names("a", "b", each=2), size=None).tests[0].batch(slice(None)).x.shape == (2, 3, 224, 224)
+
+
 def test_classes_in_natural_order(tmp_path: Path) -> None:
     assert made(tmp_path, names("class10", "class9", "Class1")).class_names == ("Class1", "class9", "class10")
 
@@ -121,6 +125,7 @@ def test_folder_zip_tar_and_table_are_one_stream(tmp_path: Path) -> None:
         (names("a", "b"), {"held_out": 0.0}, "held_out = 0.0"),
         (names("a", "b"), {"held_out": 1.0}, "held_out = 1.0"),
         (names("a", "b"), {"fit": "all"}, "fit = 'all'"),
+        (names("a", "b"), {"size": 0}, "size = 0: must be at least 1, or none"),
         (names("a", "b", each=1), {}, "no image is left to test on"),
         (names("a"), {}, "only one class, 'a'"),
         (["a/1.txt", "b/2.txt"], {}, r"no image that can be read; 2 files skipped: a/1\.txt \(not an image"),
@@ -225,8 +230,8 @@ def test_so_many_classes_per_task(tmp_path: Path) -> None:
     assert classes(stream) == [["a", "b"], ["c", "d"], ["e"]]
     assert stream.task_tests
     assert ids(*(e.train for e in stream.experiences)) == ids(*found.groups)
-    for wrong in (-1, 6):
-        with pytest.raises(ValueError, match=f"classes_per_task = {wrong}: must lie between 1 and 5, or be 0"):
+    for wrong in (-1, 0, 6):
+        with pytest.raises(ValueError, match=f"classes_per_task = {wrong}: must lie between 1 and 5, or be none"):
             from_folders(*found, classes_per_task=wrong)
 
 

@@ -18,30 +18,33 @@ from promptpool.data.stream import Examples, Notes
 from promptpool.errors import MOST_NAMED, BadFileError
 
 TABLES = (".csv", ".tsv")
+USUAL_SIZE = 224  # what most backbones look at
 
 
 def own(
     *,
     folder: str = "",
     held_out: float = 0.2,
-    size: int = 224,
+    size: int | None = None,
     fit: str = "whole",
     strict: bool = False,
     seed: int = 0,
 ) -> OwnSet:
     """Your own images: a folder, zip or tar of class folders, a table (CSV), or a Hugging Face folder.
 
-    Images become squares of `size` pixels, by `fit` as in `decode`. Where nothing says which images are for testing,
-    the share `held_out` of every class in every group is, drawn with `seed`. A file that is no image is skipped and
-    named, or with `strict` an error.
+    Images become squares of `size` pixels, by `fit` as in `decode`; in a run, None is as large as its backbone looks at
+    them, and elsewhere 224. Where nothing says which images are for testing, the share `held_out` of every class in
+    every group is, drawn with `seed`. A file that is no image is skipped and named, or with `strict` an error.
     """
     if not folder:
         raise ValueError("folder is missing: give --data FOLDER, a folder that holds a folder of images per class")
     if not 0 < held_out < 1:
         raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
+    if size is not None and size < 1:
+        raise ValueError(f"size = {size}: must be at least 1, or none for as large as the backbone looks at them")
     where = Path(folder).expanduser()
     store, entries = entries_of(where)
-    decoded = read_images(store, entries, size=size, fit=fit, strict=strict)
+    decoded = read_images(store, entries, size=USUAL_SIZE if size is None else size, fit=fit, strict=strict)
     tested = _tested(decoded, held_out, seed)
     train = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if not is_test]
     test = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if is_test]
