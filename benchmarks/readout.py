@@ -61,7 +61,7 @@ def main() -> None:
     print("nearest class mean, 20 images per class, %")
     print(f"{'data set':20}{'[class] row':>14}{'5 untrained prompts':>22}{'25 untrained prompts':>22}")
     for name in options.datasets:
-        train, test, _ = DATASETS[name](train_per_class=20, test_per_class=20)
+        train, test, *_ = DATASETS[name](train_per_class=20, test_per_class=20)
         cells = []
         for length, prompted in ((1, False), (1, True), (5, True)):
             learner = L2P(backbone, view, prompt_length=length).eval()

@@ -22,7 +22,7 @@ CLASSES = 30
 
 def drawn() -> Stream:
     """Five tasks of six characters, ten images of each to learn from."""
-    train, test, names = glyphs100(train_per_class=10, test_per_class=10)
+    train, test, names, _ = glyphs100(train_per_class=10, test_per_class=10)
     return class_incremental(first(train), first(test), names[:CLASSES], tasks=5)
 
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from image_files import KINDS, write_images
 from promptpool.cli import app
 from promptpool.data.glyphs.sets import glyphs_validation
-from promptpool.errors import SkippedFilesWarning
 from promptpool.experiments.build import build
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.runner import run
@@ -76,8 +75,7 @@ def test_a_test_crop_needs_pictures_that_are_not_squeezed(drawn: Path, quick: li
     values = [*quick, f"dataset.folder={drawn}", "view.test_crop=0.875"]
     with pytest.raises(ConfigError, match=r"^dataset\.fit = 'whole': .*dataset\.fit=centre or view\.test_crop=none"):
         load_config("own", values)
-    with pytest.warns(SkippedFilesWarning):
-        built = build(load_config("own", [*values, "dataset.fit=centre"]))
+    built = build(load_config("own", [*values, "dataset.fit=centre"]))
     x = built.stream.tests[0].batch(slice(0, 2)).x
     assert x.shape == (2, 3, 37, 37), "of which the view looks at 32"
     assert built.learner.view.plain(x).shape == (2, 3, 32, 32)
@@ -96,8 +94,7 @@ def test_a_run_on_a_folder_goes_on_where_it_stopped(drawn: Path, quick: list[str
     assert whole.exit_code == 0, whole.output
     config = load_config("own", [*quick, f"dataset.folder={drawn}"])
     steps = run(config, tmp_path / "parts", seconds=0)
-    with pytest.warns(SkippedFilesWarning):
-        next(steps)
+    next(steps)
     assert [step.step for step, _ in zip(steps, range(6), strict=False)][-1] == 7
     steps.close()
     rest = typed("run", "own", *quick, "--data", drawn, "--folder", tmp_path / "parts")
@@ -109,8 +106,7 @@ def test_a_run_on_a_folder_goes_on_where_it_stopped(drawn: Path, quick: list[str
 
 def test_another_image_is_another_run(drawn: Path, quick: list[str], tmp_path: Path) -> None:
     config = load_config("own", [*quick, f"dataset.folder={drawn}"])
-    with pytest.warns(SkippedFilesWarning):
-        next(run(config, tmp_path / "run", seconds=0))
+    next(run(config, tmp_path / "run", seconds=0))
     Image.new("RGB", (50, 50), "red").save(drawn / "character 2/red.png")
     result = typed("run", "own", *quick, "--data", drawn, "--folder", tmp_path / "run")
     assert result.exit_code == 2
@@ -145,11 +141,10 @@ def test_a_dry_run_names_what_would_be_skipped(drawn: Path, quick: list[str], tm
 
 
 def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[str]) -> None:
-    for size, given in ((32, []), (48, ["dataset.size=48"])):
-        with pytest.warns(SkippedFilesWarning):
-            built = build(load_config("own", [*quick, f"dataset.folder={drawn}", *given]))
+    for size, given in ((32, []), (32, ["dataset.size=none"]), (48, ["dataset.size=48"])):
+        built = build(load_config("own", [*quick, f"dataset.folder={drawn}", *given]))
         assert built.stream.tests[0].batch(slice(0, 1)).x.shape == (1, 3, size, size)
-        assert [name for name, _ in built.notes.skipped] == ["character 1/about these.txt"]
+        assert [name for name, _ in built.stream.notes.skipped] == ["character 1/about these.txt"]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +158,9 @@ def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[s
         (["own", "scenario.classes_per_task=9", "--data", "images"], "scenario.classes_per_task = 9: must lie between"),
         (["own", "scenario.name=class-incremental", "--data", "images"], "does not fit the data set own"),
         (["own", "dataset.size=-1", "--data", "images"], "dataset.size = -1: must be at least 1"),
+        (["own", "dataset.size=0", "--data", "images"], "dataset.size = 0: must be at least 1, or none"),
+        (["own", "scenario.classes_per_task=0", "--data", "images"], "scenario.classes_per_task = 0: must lie between"),
+        (["own", "scenario.notes=none", "--data", "images"], "scenario.notes: no such key"),
         (["glyphs100-l2p", "--strict"], "--strict: the data set glyphs100 has no files"),
     ],
 )

@@ -69,7 +69,7 @@ def test_nearest_class_mean_is_what_the_card_says(
     model: ViT, card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path))
-    train, test, _ = glyphs100(train_per_class=20, test_per_class=50)
+    train, test, *_ = glyphs100(train_per_class=20, test_per_class=50)
 
     def features(x: torch.Tensor) -> torch.Tensor:
         encoded = [model.encode(model.embed(part / 127.5 - 1), rows=1)[:, 0] for part in x.float().split(500)]

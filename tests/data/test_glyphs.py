@@ -20,7 +20,7 @@ from promptpool.data.glyphs.characters import FIVE, GLYPHS_100, PRETRAINING, STY
 from promptpool.data.glyphs.drawing import in_chunks
 from promptpool.data.glyphs.shapes import draw, tiles
 from promptpool.data.glyphs.styles import STYLES, styled
-from promptpool.data.scenarios import class_incremental, domain_incremental
+from promptpool.data.scenarios import LabelledSet, class_incremental, domain_incremental
 from promptpool.data.stream import Examples
 from promptpool.files import cache_folder
 
@@ -63,10 +63,8 @@ def test_an_image_does_not_depend_on_how_many_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(("make", "classes"), [(glyphs100, 100), (glyph_five, 50)])
-def test_shapes_counts_and_labels(
-    make: Callable[..., tuple[Examples, Examples, tuple[str, ...]]], classes: int
-) -> None:
-    train, test, names = make(train_per_class=3, test_per_class=2)
+def test_shapes_counts_and_labels(make: Callable[..., LabelledSet], classes: int) -> None:
+    train, test, names, _ = make(train_per_class=3, test_per_class=2)
     assert pixels(train).shape == (3 * classes, 3, 32, 32)
     assert pixels(train).dtype == np.uint8
     assert train.y.bincount().tolist() == [3] * classes
@@ -86,9 +84,9 @@ def test_styles_are_eight_domains_and_one_test_set_of_three_others() -> None:
 
 @pytest.mark.parametrize("make", [glyphs100, glyph_five])
 def test_train_and_test_images_are_disjoint(
-    make: Callable[..., tuple[Examples, Examples, tuple[str, ...]]],
+    make: Callable[..., LabelledSet],
 ) -> None:
-    train, test, _ = make(train_per_class=5, test_per_class=5)
+    train, test, *_ = make(train_per_class=5, test_per_class=5)
     seen = [image.tobytes() for image in (*pixels(train), *pixels(test))]
     assert len(set(seen)) == len(seen)
 
@@ -177,7 +175,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
 
 
 def test_a_linear_classifier_on_pixels_fails() -> None:
-    train, test, _ = glyphs100(train_per_class=20, test_per_class=10)
+    train, test, *_ = glyphs100(train_per_class=20, test_per_class=10)
     x, wanted = (
         torch.from_numpy(pixels(train)).flatten(1) / 255,
         torch.from_numpy(pixels(test)).flatten(1) / 255,

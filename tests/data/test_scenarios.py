@@ -11,10 +11,11 @@ from promptpool.data.scenarios import (
     class_incremental,
     domain_incremental,
     from_arrays,
+    from_folders,
     gaussian_schedule,
     joint,
 )
-from promptpool.data.stream import Examples, Stream, examples
+from promptpool.data.stream import Examples, Notes, Stream, examples
 
 NAMES = tuple("abcdefghij")
 TRAIN, TEST = 60, 30  # examples of the ten classes below
@@ -167,6 +168,18 @@ def test_a_label_without_a_name_is_named(test: Examples) -> None:
 def test_a_negative_label_is_refused(test: Examples) -> None:
     with pytest.raises(ValueError, match="labels lie between"):
         class_incremental(examples(images(11), [*range(10), -1]), test, NAMES, tasks=2)
+
+
+def test_notes_of_the_data_go_on_with_the_stream(train: Examples, test: Examples) -> None:
+    notes = Notes((("a/notes.txt", "not an image"),), ("something to know",))
+    for stream in (
+        class_incremental(train, test, NAMES, notes, tasks=2),
+        domain_incremental([train], test, NAMES, notes),
+        gaussian_schedule(train, test, NAMES, notes, seed=0),
+        from_folders([train], [test], NAMES, (), notes),
+    ):
+        assert stream.notes == notes
+        assert joint(stream).notes == notes
 
 
 def test_domains_arrive_as_given(test: Examples) -> None:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from promptpool.data.stream import Batch, Examples, Experience, Joined, Stream, concatenate, examples
+from promptpool.data.stream import Batch, Examples, Experience, Joined, Notes, Stream, concatenate, examples
 
 Images = npt.NDArray[np.uint8]
 
@@ -286,6 +286,12 @@ def test_the_fingerprint_knows_what_was_changed() -> None:
         stream([second, train], [test]),
     ]
     assert len({made.fingerprint for made in streams}) == len(streams)
+
+
+def test_notes_are_no_part_of_the_fingerprint() -> None:
+    plain = stream([some()], [some(seed=1)])
+    noted = dataclasses.replace(plain, notes=Notes((("a.txt", "not an image"),), ("something",)))
+    assert noted.fingerprint == plain.fingerprint
 
 
 def test_the_fingerprint_tells_training_from_test() -> None:

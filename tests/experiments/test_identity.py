@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from image_files import write_images
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.cli import app
 from promptpool.data.views import View
 from promptpool.experiments.catalogue import pairs
-from promptpool.experiments.config import ConfigError, completed, load_config
-from promptpool.experiments.identity import differences, essential, run_folder
+from promptpool.experiments.config import Config, ConfigError, completed, load_config
+from promptpool.experiments.identity import differences, essential, run_folder, upgraded
 from promptpool.experiments.runner import is_finished, run
 from promptpool.learners import LEARNERS
 from promptpool.learners.nearest_mean import NearestMean
 from promptpool.training.folder import read_run
 from small_runs import preset as preset_fixture
+from small_runs import write_weights
 
 preset = preset_fixture
 OLD = Path(__file__).parent / "old_runs"
@@ -147,6 +149,68 @@ def test_a_new_keyword_leaves_runs_where_they_are(
     assert run_folder(runs, "small", other) != folder
     with pytest.raises(ConfigError, match=r"learner\.brand_new = default there, 8 here"):
         is_finished(folder, other)
+
+
+def own(tmp_path: Path, *overrides: str) -> Config:
+    folder = write_images(tmp_path / "images", [f"{label}/{n}.png" for label in "abcd" for n in range(3)])
+    weights = write_weights(tmp_path / "vit.safetensors")
+    values = [f"dataset.folder={folder}", f"backbone.name={weights}", "learner.name=nearest-mean", *overrides]
+    return load_config("own", values)
+
+
+def in_old_words(folder: Path, size: int) -> None:
+    file = folder / "config.toml"
+    text = file.read_text()
+    for new, old in (
+        ('\nsize = "none"\n', f"\nsize = {size}\n"),
+        ('classes_per_task = "none"', "classes_per_task = 0"),
+    ):
+        assert text.count(new) == 1
+        text = text.replace(new, old)
+    file.write_text(text)
+
+
+def test_a_run_on_ones_own_images_of_an_earlier_version_is_found_and_goes_on(tmp_path: Path) -> None:
+    config, folder = own(tmp_path), tmp_path / "runs/own-0123abcd"
+    steps = run(config, folder)
+    next(steps)
+    steps.close()
+    in_old_words(folder, size=0)
+    assert differences(config, folder) == []
+    assert run_folder(tmp_path / "runs", "own", config) == folder
+    for _ in run(config, folder):
+        pass
+    in_old_words(folder, size=0)
+    assert is_finished(folder, config)
+    other = own(tmp_path, "scenario.classes_per_task=1")
+    assert differences(other, folder) == ["scenario.classes_per_task = default there, 1 here"]
+
+
+def test_images_of_the_size_that_was_the_default_are_another_run(tmp_path: Path) -> None:
+    config = own(tmp_path)
+    folder = run_folder(tmp_path / "runs", "own", config)
+    next(run(config, folder))
+    in_old_words(folder, size=224)
+    assert differences(config, folder) == ["dataset.size = 224 there, None here"]
+    assert differences(own(tmp_path, "dataset.size=224"), folder) == []
+    assert essential(config)["dataset"]["size"] is None, "a folder named without a size was one of 224"
+
+
+def test_only_the_zeros_of_earlier_versions_are_put_in_new_words() -> None:
+    raw = {
+        "seed": 0,
+        "dataset": {"name": "own", "size": 0, "seed": 0},
+        "scenario": {"name": "from-folders", "classes_per_task": 0},
+        "view": {"size": 0},
+    }
+    assert upgraded(raw) == {
+        "seed": 0,
+        "dataset": {"name": "own", "size": None, "seed": 0},
+        "scenario": {"name": "from-folders", "classes_per_task": None},
+        "view": {"size": 0},
+    }
+    for same in ({"dataset": {"name": "own", "size": 224}}, {"dataset": {"name": "cifar100", "held_out": 0}}, {}):
+        assert upgraded(same) == same
 
 
 def test_a_configuration_of_a_newer_version_is_refused(preset: Path) -> None:

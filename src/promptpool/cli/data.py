@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from promptpool.data import downloads
 from promptpool.data.sets import PUBLISHED
 from promptpool.data.sets.five import FIVE
 from promptpool.data.sets.published import Contents, Published
-from promptpool.errors import BadFileError, SkippedFilesWarning
+from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError, nearest
 from promptpool.files import data_folder
 from promptpool.progress import Listener, heard_by
@@ -116,9 +115,7 @@ def _read(name: str, folder: Path) -> tuple[bool, str]:
     """Whether a reader finds here what was published, and what it finds."""
     published = PUBLISHED[name]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SkippedFilesWarning)
-            found = published.contents(folder)
+        found = published.contents(folder)
     except BadFileError as error:
         return False, f"cannot be read: {error}"
     said = f"reads as {found.train:,} + {found.test:,} images of {found.classes} classes"

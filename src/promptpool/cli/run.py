@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -18,7 +17,7 @@ from promptpool import distributed
 from promptpool.cli.display import Watched, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
 from promptpool.data.sets import DATASETS
-from promptpool.errors import DataWarning, skipped_text
+from promptpool.errors import skipped_text
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
 from promptpool.experiments.estimate import estimate
@@ -41,8 +40,7 @@ def run_one(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no image.")] = False,
 ) -> None:
     """Run one configuration; the same command goes on with a run that was stopped, to the same numbers."""
-    with user_errors(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # said at the end
+    with user_errors():
         distributed.start()
         raw = overridden(read_config(name, scale=scale), overrides or [])
         config = complete(_with_data(raw, data, strict))
@@ -119,8 +117,8 @@ def describe(config: Config) -> None:
         "stream": f"experiences: {len(stream.experiences)}, classes: {len(stream.class_names)}",
         "training images": sizes,
         "test images": ", ".join(str(len(test)) for test in stream.tests),
-        **({"files": skipped_text(tuple(built.notes.skipped))} if built.notes.skipped else {}),
-        **({"note": "; ".join(built.notes.texts)} if built.notes.texts else {}),
+        **({"files": skipped_text(stream.notes.skipped)} if stream.notes.skipped else {}),
+        **({"note": "; ".join(stream.notes.texts)} if stream.notes.texts else {}),
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",

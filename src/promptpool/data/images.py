@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from promptpool.data.decoding import Pixels, check, decode
 from promptpool.data.stores import Folder, Store, Tar
 from promptpool.data.stream import Examples, Rows
 from promptpool.data.workers import in_advance, threads_here
-from promptpool.errors import BadFileError, SkippedFilesWarning, skipped_text
+from promptpool.errors import BadFileError, skipped_text
 from promptpool.files import cache_folder, write_whole
 from promptpool.progress import track
 
@@ -49,12 +48,13 @@ class Entry(NamedTuple):
 
 
 class DecodedImages(NamedTuple):
-    """The images of a set that can be read."""
+    """The images of a set that can be read, and the names of the files that cannot, each with the reason."""
 
     entries: tuple[Entry, ...]
     source: Rows
     rows: Tensor  # int64 [n]
     ids: Tensor  # int64 [n]
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def examples(self, class_names: Sequence[str]) -> Examples:
         """All of them, labelled by the place of their class in `class_names`."""
@@ -100,8 +100,8 @@ def read_images(
 ) -> DecodedImages:
     """The entries whose files are images, at `size` x `size`; `fit` as in `decode`.
 
-    Files that are none are announced in one `SkippedFilesWarning`; with `strict` the first is a `BadFileError`, and so
-    it is when nothing is left.
+    Files that are none are named in `skipped`; with `strict` the first is a `BadFileError`, and so it is when nothing
+    is left.
     """
     check(size, fit)
     if 3 * size * size * len(entries) > LARGEST_IN_MEMORY:
@@ -109,17 +109,16 @@ def read_images(
     else:
         found, source = _held(store, entries, size, fit, strict)
     reasons = zip(entries, found, strict=True)
-    skipped = [(printable(entry.name), reason) for entry, reason in reasons if isinstance(reason, str)]
+    skipped = tuple((printable(entry.name), reason) for entry, reason in reasons if isinstance(reason, str))
     kept = {row: identity for row, identity in enumerate(found) if isinstance(identity, int)}
     if not kept:
-        raise BadFileError(f"{store.where}: has no image that can be read; {skipped_text(tuple(skipped))}")
-    if skipped:
-        warnings.warn(SkippedFilesWarning(tuple(skipped)), stacklevel=2)
+        raise BadFileError(f"{store.where}: has no image that can be read; {skipped_text(skipped)}")
     return DecodedImages(
         tuple(entries[row] for row in kept),
         source,
         torch.tensor(list(kept), dtype=torch.long),
         torch.tensor(list(kept.values()), dtype=torch.long),
+        skipped,
     )
 
 

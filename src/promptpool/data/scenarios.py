@@ -1,8 +1,11 @@
-"""Scenarios: pure functions that make a stream, and the sets of examples that they take."""
+"""Scenarios: pure functions that make a stream, and the sets of examples that they take.
+
+A set's fields are the positional parameters of its scenario, `class_incremental(*glyphs100(), tasks=10)`; notes are
+the last of them and go on with the stream.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from promptpool.data.stream import Examples, Experience, Stream, concatenate, examples
-from promptpool.errors import DataWarning
+from promptpool.data.stream import NO_NOTES, Examples, Experience, Notes, Stream, concatenate, examples
 
 MOST_TASKS = 5  # of a folder that does not say how many
 Arrays = tuple[npt.NDArray[np.uint8], npt.ArrayLike]
@@ -23,6 +25,7 @@ class LabelledSet(NamedTuple):
     train: Examples
     test: Examples
     class_names: tuple[str, ...]
+    notes: Notes = NO_NOTES
 
 
 class DomainSet(NamedTuple):
@@ -31,6 +34,7 @@ class DomainSet(NamedTuple):
     domains: tuple[Examples, ...]
     test: Examples
     class_names: tuple[str, ...]
+    notes: Notes = NO_NOTES
 
 
 class OwnSet(NamedTuple):
@@ -40,12 +44,14 @@ class OwnSet(NamedTuple):
     tests: tuple[Examples, ...]
     class_names: tuple[str, ...]
     group_names: tuple[str, ...]  # empty where there are no groups, and `groups` holds one set
+    notes: Notes = NO_NOTES
 
 
 def class_incremental(
     train: Examples,
     test: Examples,
     class_names: Sequence[str],
+    notes: Notes = NO_NOTES,
     *,
     tasks: int,
     seed: int | None = None,
@@ -76,19 +82,23 @@ def class_incremental(
         tuple(class_names[label] for label in order),
         tuple(order),
         task_tests=True,
+        notes=notes,
     )
 
 
-def domain_incremental(domains: Sequence[Examples], test: Examples, class_names: Sequence[str]) -> Stream:
+def domain_incremental(
+    domains: Sequence[Examples], test: Examples, class_names: Sequence[str], notes: Notes = NO_NOTES
+) -> Stream:
     """The same classes in shifting domains, judged on one fixed test set."""
     experiences = tuple(Experience(d, domain, domain.classes) for d, domain in enumerate(domains))
-    return Stream(experiences, (test,), tuple(class_names), tuple(range(len(class_names))))
+    return Stream(experiences, (test,), tuple(class_names), tuple(range(len(class_names))), notes=notes)
 
 
 def gaussian_schedule(
     train: Examples,
     test: Examples,
     class_names: Sequence[str],
+    notes: Notes = NO_NOTES,
     *,
     seed: int,
     width: float = 3.0,
@@ -115,6 +125,7 @@ def gaussian_schedule(
         tuple(class_names),
         tuple(range(len(class_names))),
         boundaries=False,
+        notes=notes,
     )
 
 
@@ -128,6 +139,7 @@ def joint(stream: Stream) -> Stream:
         stream.class_names,
         stream.class_order,
         joins=stream.fingerprint,
+        notes=stream.notes,
     )
 
 
@@ -161,18 +173,21 @@ def from_folders(
     tests: Sequence[Examples],
     class_names: Sequence[str],
     group_names: Sequence[str],
+    notes: Notes = NO_NOTES,
     *,
-    classes_per_task: int = 0,
+    classes_per_task: int | None = None,
 ) -> Stream:
     """Images of one's own: an experience per group (a task or a domain), or so many classes per task.
 
-    With `classes_per_task` = 0 the groups are the experiences; where there are none, the classes are shared out to at
-    most five tasks of at least two. Otherwise groups do not count, and classes come in their order, so many at a time.
+    Without `classes_per_task` the groups are the experiences; where there are none, the classes are shared out to at
+    most five tasks of at least two. With it groups do not count, and classes come in their order, so many at a time.
     Each experience has a test set of its own where there are images for each; otherwise there is one for all.
     """
     count = len(class_names)
-    if not 0 <= classes_per_task <= count:
-        raise ValueError(f"classes_per_task = {classes_per_task}: must lie between 1 and {count}, or be 0")
+    if classes_per_task is not None and not 1 <= classes_per_task <= count:
+        raise ValueError(
+            f"classes_per_task = {classes_per_task}: must lie between 1 and {count}, or be none for as the folders say"
+        )
     trains, judged = list(groups), list(tests)
     if classes_per_task or not group_names:
         train, test, labels = concatenate(groups), concatenate(tests), torch.arange(count)
@@ -181,7 +196,8 @@ def from_folders(
         trains = [_of_classes(train, task.tolist()) for task in tasks]
         judged = [_of_classes(test, task.tolist()) for task in tasks]
     if len(trains) == 1:
-        warnings.warn(DataWarning("all classes come at once, in one task: nothing comes after it"), stacklevel=2)
+        said = "all classes come at once, in one task: nothing comes after it"
+        notes = notes._replace(texts=(*notes.texts, said))
     order = list(dict.fromkeys(label for train in trains for label in train.classes))
     position = torch.full((count,), -1)
     position[order] = torch.arange(len(order))
@@ -195,6 +211,7 @@ def from_folders(
         tuple(class_names[label] for label in order),
         tuple(order),
         task_tests=each,
+        notes=notes,
     )
 
 

@@ -171,6 +171,16 @@ class Experience:
     classes: tuple[int, ...]
 
 
+class Notes(NamedTuple):
+    """What a user should know of the data: files that were skipped, each with the reason, and all else in words."""
+
+    skipped: tuple[tuple[str, str], ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+NO_NOTES = Notes()
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """Experiences in the order in which they arrive, and the test sets.
@@ -186,6 +196,7 @@ class Stream:
     boundaries: bool = True
     task_tests: bool = False  # test set i belongs to experience i
     joins: str | None = None  # the fingerprint of the stream whose data came in turn and are here all at once
+    notes: Notes = NO_NOTES  # they change nothing that is learned, and are no part of the fingerprint
 
     def __post_init__(self) -> None:
         if not self.experiences or not self.tests:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +13,6 @@ from promptpool.data.scenarios import SCENARIOS, DomainSet, LabelledSet, OwnSet,
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Stream
 from promptpool.data.views import View
-from promptpool.errors import DataWarning, SkippedFilesWarning
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError
 from promptpool.files import locked
 from promptpool.learners import LEARNERS
@@ -33,13 +29,6 @@ FITS: dict[str, type] = {
 }
 
 
-class Notes(NamedTuple):
-    """What a data set has to say: files that were passed over, with the reason, and all else in words."""
-
-    skipped: list[tuple[str, str]]
-    texts: list[str]
-
-
 class Built(NamedTuple):
     """What a configuration means."""
 
@@ -47,7 +36,6 @@ class Built(NamedTuple):
     learner: Learner
     stream: Stream
     plan: Plan
-    notes: Notes
 
 
 class SharedCache:
@@ -56,7 +44,7 @@ class SharedCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.backbones: dict[str, ViT | ResNet18] = {}
-        self.streams: dict[str, tuple[Stream, Notes]] = {}
+        self.streams: dict[str, Stream] = {}
         self.features: dict[str, FrozenFeatures] = {}
         self.written: dict[str, int] = {}  # how many features a file has
 
@@ -94,15 +82,12 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     learner: Learner = _made("learner", LEARNERS[name], values, backbone, view)
     if learner.reads_frozen:
         learner.frozen = cache.frozen(repr((config["backbone"], view)), backbone, view)
-    dataset = config["dataset"]
-    if dataset.get("size") == 0:
-        dataset = dataset | {"size": round(view.size / (view.test_crop or 1))}  # images as large as they are looked at
-    stream, notes = _stream(dataset, config["scenario"], cache)
+    stream = _stream(_sized(config["dataset"], view), config["scenario"], cache)
     try:
         check_session(learner, stream, plan)
     except ValueError as error:
         raise ConfigError(_prefixed(str(error), config)) from error
-    return Built(config, learner, stream, plan, notes)
+    return Built(config, learner, stream, plan)
 
 
 def backbone_view(config: Config) -> Config:
@@ -124,33 +109,24 @@ def _backbone(values: Config, cache: SharedCache) -> ViT | ResNet18:
     return cache.backbones[key]
 
 
-def _stream(dataset: Config, scenario: Config, cache: SharedCache) -> tuple[Stream, Notes]:
+def _sized(dataset: Config, view: View) -> Config:
+    """The values of a data set; images of no given size are read as large as the view looks at them."""
+    if dataset.get("size", ...) is not None:
+        return dataset
+    return dataset | {"size": round(view.size / (view.test_crop or 1))}
+
+
+def _stream(dataset: Config, scenario: Config, cache: SharedCache) -> Stream:
     key = repr((dataset, scenario))
     if key not in cache.streams:
-        notes = Notes([], [])
+        keywords = {name: value for name, value in dataset.items() if name != "name"}
+        data: tuple[Any, ...] = _made("dataset", DATASETS[dataset["name"]], keywords)
+        if not isinstance(data, FITS[scenario["name"]]):
+            raise ConfigError(f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}")
         values = {name: value for name, value in scenario.items() if name not in ("name", "joint")}
-        with _noting(notes):
-            keywords = {name: value for name, value in dataset.items() if name != "name"}
-            data: tuple[Any, ...] = _made("dataset", DATASETS[dataset["name"]], keywords)
-            if not isinstance(data, FITS[scenario["name"]]):
-                raise ConfigError(f"scenario.name = {scenario['name']!r}: does not fit the data set {dataset['name']}")
-            stream = _made("scenario", SCENARIOS[scenario["name"]], values, *data)
-        cache.streams[key] = joint(stream) if scenario.get("joint") else stream, notes
+        stream: Stream = _made("scenario", SCENARIOS[scenario["name"]], values, *data)
+        cache.streams[key] = joint(stream) if scenario.get("joint") else stream
     return cache.streams[key]
-
-
-@contextmanager
-def _noting(notes: Notes) -> Iterator[None]:
-    """Take down what data sets have to say; warnings go on to whoever else listens."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DataWarning)
-        yield
-    for warning in caught:
-        if isinstance(warning.message, SkippedFilesWarning):
-            notes.skipped.extend(warning.message.skipped)
-        elif isinstance(warning.message, DataWarning):
-            notes.texts.append(str(warning.message))
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _made(table: str, target: Any, values: Config, *positional: Any) -> Any:

@@ -29,6 +29,8 @@ def essential(config: Config) -> Config:
         usual = {"joint": False, **defaults(target(table, values))}
         if table == "view":
             del usual["values"]  # where they are not given the backbone decides
+        if table == "dataset":
+            usual.pop("size", None)  # its default was 224 once: not to say it would mean two things
         found[table] = {key: value for key, value in values.items() if key == "name" or value != usual.get(key, ...)}
     return found
 
@@ -53,7 +55,7 @@ def written(config: Config, view: dict[str, Any]) -> str:
 def differences(config: Config, path: Path) -> list[str]:
     """How the values that a run folder holds differ from a configuration, in words."""
     try:
-        held = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        held = upgraded(tomllib.loads((path / CONFIG).read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadFileError(f"{path / CONFIG}: not TOML ({error})") from error
     decided, view = held.pop(DECIDED, None), dict(held.get("view", {}))
@@ -69,6 +71,20 @@ def differences(config: Config, path: Path) -> list[str]:
             if there != here:
                 found.append(f"{table}.{key} = {there} there, {here} here")
     return found + _view_differences(config, view, decided)
+
+
+def upgraded(raw: Config) -> Config:
+    """The values of a run folder in the words of this version.
+
+    Where `dataset.size` and `scenario.classes_per_task` are none now, earlier versions wrote a 0, which no longer is a
+    value of either.
+    """
+    found = dict(raw)
+    for table, key in (("dataset", "size"), ("scenario", "classes_per_task")):
+        values = raw.get(table)
+        if isinstance(values, dict) and values.get(key) == 0:
+            found[table] = {**values, key: None}
+    return found
 
 
 def _view_differences(config: Config, held: dict[str, Any], decided: list[str] | None) -> list[str]:

@@ -131,8 +131,8 @@ def environment(built: Built) -> dict[str, Any]:
         "class_names": list(stream.class_names),
         "experiences": len(stream.experiences),
         "images": [len(experience.train) for experience in stream.experiences],
-        "skipped": [list(file) for file in built.notes.skipped],
-        "notes": built.notes.texts,
+        "skipped": [list(file) for file in stream.notes.skipped],
+        "notes": list(stream.notes.texts),
         "trained_parameters": trained_parameter_count(learner, len(stream.class_names)),
     }
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from promptpool.errors import BadFileError, DataWarning
+from promptpool.errors import BadFileError
 from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.runner import BusyError, is_finished, run
@@ -58,9 +57,7 @@ def carry_out(job: Job, cache: SharedCache) -> Generator[float, None, None]:
     """Carry out a run; yields the share that is done after every step. Closing it leaves a checkpoint."""
     if is_finished(job.folder, job.config):
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # they are in the run's environment
-        with closing(run(job.config, job.folder, cache=cache)) as steps:
-            for step in steps:
-                yield step.step / step.steps
+    with closing(run(job.config, job.folder, cache=cache)) as steps:
+        for step in steps:
+            yield step.step / step.steps
     cache.keep()

@@ -17,17 +17,14 @@ from image_files import pack_tar, pack_zip, write_images
 from promptpool.data import images
 from promptpool.data.own.own import own
 from promptpool.data.scenarios import OwnSet, class_incremental, from_folders, joint
-from promptpool.data.stream import Examples, Stream
-from promptpool.errors import BadFileError, DataWarning, SkippedFilesWarning
+from promptpool.data.stream import Examples, Notes, Stream
+from promptpool.errors import BadFileError
 from promptpool.training import Plan, Session, learn
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from toys import PLAN, toy_examples, toy_learner
 from toys import names as toy_names
 
 SIZE = 8
-
-
-pytestmark = pytest.mark.filterwarnings("ignore::promptpool.errors.DataWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +37,7 @@ def names(*folders: str, each: int = 5) -> list[str]:
 
 
 def read(folder: Path, **values: Any) -> OwnSet:
-    return own(folder=str(folder), size=SIZE, **values)
+    return own(folder=str(folder), **{"size": SIZE, **values})
 
 
 def made(tmp_path: Path, files: Iterable[str], **values: Any) -> OwnSet:
@@ -92,6 +89,10 @@ def test_a_test_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert counts(found.tests[0]) == {0: 2}
 
 
+def test_images_of_no_given_size(tmp_path: Path) -> None:
+    assert made(tmp_path, names("a", "b", each=2), size=None).tests[0].batch(slice(None)).x.shape == (2, 3, 224, 224)
+
+
 def test_classes_in_natural_order(tmp_path: Path) -> None:
     assert made(tmp_path, names("class10", "class9", "Class1")).class_names == ("Class1", "class9", "class10")
 
@@ -124,6 +125,7 @@ def test_folder_zip_tar_and_table_are_one_stream(tmp_path: Path) -> None:
         (names("a", "b"), {"held_out": 0.0}, "held_out = 0.0"),
         (names("a", "b"), {"held_out": 1.0}, "held_out = 1.0"),
         (names("a", "b"), {"fit": "all"}, "fit = 'all'"),
+        (names("a", "b"), {"size": 0}, "size = 0: must be at least 1, or none"),
         (names("a", "b", each=1), {}, "no image is left to test on"),
         (names("a"), {}, "only one class, 'a'"),
         (["a/1.txt", "b/2.txt"], {}, r"no image that can be read; 2 files skipped: a/1\.txt \(not an image"),
@@ -132,7 +134,6 @@ def test_folder_zip_tar_and_table_are_one_stream(tmp_path: Path) -> None:
         ([*names("train/a", "train/b", each=1), "test/a/1.txt"], {}, "no image is left to test on"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::promptpool.errors.SkippedFilesWarning")
 def test_what_cannot_be_learned_or_tested_is_one_line(
     tmp_path: Path, files: list[str], values: dict[str, Any], said: str
 ) -> None:
@@ -150,8 +151,10 @@ def test_a_folder_must_be_given() -> None:
 
 def test_files_that_are_no_images(tmp_path: Path) -> None:
     files = [*names("a", "b"), "a/notes.txt"]
-    with pytest.warns(SkippedFilesWarning, match=r"1 file skipped: a/notes\.txt"):
-        found = made(tmp_path, files)
+    found = made(tmp_path, files)
+    ((name, reason),) = found.notes.skipped
+    assert name == "a/notes.txt"
+    assert reason.startswith("not an image")
     assert len(found.groups[0]) + len(found.tests[0]) == 10
     with pytest.raises(BadFileError, match=r"a/notes\.txt: not an image"):
         made(tmp_path, files, strict=True)
@@ -179,27 +182,32 @@ def test_copies_that_spoil_a_measurement_are_said(tmp_path: Path, copies: dict[s
     write_images(folder, ["test/cat/7.png", "test/dog/8.png"], first=50)
     for source, target in copies.items():
         shutil.copy(folder / source, folder / target)
-    with pytest.warns(DataWarning, match=said):
-        read(folder)
+    assert read(folder).notes.texts == (said,)
 
 
 def test_classes_without_images_are_named(tmp_path: Path) -> None:
     write_images(tmp_path, [*names("cat", "dog"), "owl/1.png"])
     (tmp_path / "rat").mkdir()
     (tmp_path / "rat/1.png").write_bytes(b"none")
-    with pytest.warns(DataWarning) as caught:
-        read(tmp_path)
-    texts = [str(warning.message) for warning in caught if warning.category is DataWarning]
-    assert texts == [
+    notes = read(tmp_path).notes
+    assert [name for name, _ in notes.skipped] == ["rat/1.png"]
+    assert notes.texts == (
         "1 of the classes have no image that can be read: rat",
         "1 of the classes have no image to test on: owl",
-    ]
+    )
 
 
 def test_one_task_for_all_is_said(tmp_path: Path) -> None:
-    whole = made(tmp_path, names("cat", "dog"))
-    with pytest.warns(DataWarning, match="all classes come at once"):
-        from_folders(*whole)
+    whole = made(tmp_path, [*names("cat", "dog", each=5), *names("owl", each=1), "cat/notes.txt"])
+    stream = from_folders(*whole)
+    assert stream.notes.skipped == whole.notes.skipped != ()
+    assert stream.notes.texts == (*whole.notes.texts, "all classes come at once, in one task: nothing comes after it")
+    assert len(whole.notes.texts) == 1
+    assert joint(stream).notes == stream.notes
+
+
+def test_nothing_is_noted_where_nothing_is_to_be_said(tmp_path: Path) -> None:
+    assert from_folders(*made(tmp_path, names("a", "b", "c", "d"))).notes == Notes()
 
 
 def classes(stream: Stream) -> list[list[str]]:
@@ -222,8 +230,8 @@ def test_so_many_classes_per_task(tmp_path: Path) -> None:
     assert classes(stream) == [["a", "b"], ["c", "d"], ["e"]]
     assert stream.task_tests
     assert ids(*(e.train for e in stream.experiences)) == ids(*found.groups)
-    for wrong in (-1, 6):
-        with pytest.raises(ValueError, match=f"classes_per_task = {wrong}: must lie between 1 and 5, or be 0"):
+    for wrong in (-1, 0, 6):
+        with pytest.raises(ValueError, match=f"classes_per_task = {wrong}: must lie between 1 and 5, or be none"):
             from_folders(*found, classes_per_task=wrong)
 
 

@@ -261,7 +261,7 @@ def test_cifar_100_with_its_fine_labels(tmp_path: Path, monkeypatch: pytest.Monk
             for number in range(each):
                 records += bytes([label // 5, label]) + bytes([label]) * 3071 + bytes([number])
         (folder / name).write_bytes(bytes(records))
-    train, test, names = cifar100(train_per_class=3)
+    train, test, names, _ = cifar100(train_per_class=3)
     assert torch.bincount(train.y).tolist() == [3] * 100
     assert torch.bincount(test.y).tolist() == [2] * 100
     assert names[:2] == ("apple", "aquarium_fish")

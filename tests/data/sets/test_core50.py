@@ -72,6 +72,17 @@ def test_eight_sessions_to_train_on_and_three_to_test(
     assert domain_incremental(*core50(variant=32)).fingerprint == stream.fingerprint
 
 
+def test_a_frame_that_is_no_image_is_noted(folder: Path) -> None:
+    frame = "s1/o1/C_01_01_000.png"
+    path = folder / "core50/core50_32x32" / frame
+    content = path.read_bytes()
+    path.write_bytes(b"nothing")
+    try:
+        assert [name for name, _ in core50(variant=32).notes.skipped] == [frame]
+    finally:  # the folder serves all tests here
+        path.write_bytes(content)
+
+
 def test_fewer_frames_are_spread_over_time() -> None:
     whole, few = core50(variant=32), core50(variant=32, train_per_class=2, test_per_class=1)
     assert [len(domain) for domain in few.domains] == [100] * 8

@@ -10,6 +10,7 @@ import torch
 from promptpool.data.sets import five
 from promptpool.data.sets.five import five_datasets, in_colour
 from promptpool.data.sets.published import Arrays, Split
+from promptpool.data.stream import Notes
 
 SHAPES = {
     "cifar10": (32, 32, 3),
@@ -41,7 +42,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Split]:
 
 @pytest.mark.usefixtures("published")
 def test_five_datasets_follow_each_other() -> None:
-    train, test, names = five_datasets(train_per_class=4, test_per_class=2)
+    train, test, names, _ = five_datasets(train_per_class=4, test_per_class=2)
     assert list(five.FIVE) == list(SHAPES)  # the paper's order
     assert torch.bincount(train.y).tolist() == [4] * 50
     assert torch.bincount(test.y).tolist() == [2] * 50
@@ -57,8 +58,15 @@ def test_five_datasets_follow_each_other() -> None:
                 assert torch.equal(batch.x[own][:, 0], batch.x[own][:, 2])
 
 
+def test_files_that_were_skipped_are_noted(published: dict[str, Split]) -> None:
+    for name in ("mnist", "notmnist"):
+        published[name] = published[name]._replace(skipped=((f"{name}.png", "not an image"),))
+    notes = five_datasets(train_per_class=1, test_per_class=1).notes
+    assert notes == Notes((("mnist.png", "not an image"), ("notmnist.png", "not an image")))
+
+
 def test_held_out_images_come_from_training(published: dict[str, Split]) -> None:
-    train, validation, _ = five_datasets(held_out=2)
+    train, validation, *_ = five_datasets(held_out=2)
     assert torch.bincount(train.y).tolist() == [4] * 50
     assert torch.bincount(validation.y).tolist() == [2] * 50
     known = {image.tobytes() for image in in_colour(published["mnist"].train.images)}

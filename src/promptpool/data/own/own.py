@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,40 +14,41 @@ from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
 from promptpool.data.own.table import read_table
 from promptpool.data.scenarios import OwnSet
 from promptpool.data.stores import Store
-from promptpool.data.stream import Examples
-from promptpool.errors import MOST_NAMED, BadFileError, DataWarning
+from promptpool.data.stream import Examples, Notes
+from promptpool.errors import MOST_NAMED, BadFileError
 
 TABLES = (".csv", ".tsv")
+USUAL_SIZE = 224  # what most backbones look at
 
 
 def own(
     *,
     folder: str = "",
     held_out: float = 0.2,
-    size: int = 224,
+    size: int | None = None,
     fit: str = "whole",
     strict: bool = False,
     seed: int = 0,
 ) -> OwnSet:
     """Your own images: a folder, zip or tar of class folders, a table (CSV), or a Hugging Face folder.
 
-    Images become squares of `size` pixels, by `fit` as in `decode`. Where nothing says which images are for testing,
-    the share `held_out` of every class in every group is, drawn with `seed`. A file that is no image is skipped and
-    named, or with `strict` an error.
+    Images become squares of `size` pixels, by `fit` as in `decode`; in a run, None is as large as its backbone looks at
+    them, and elsewhere 224. Where nothing says which images are for testing, the share `held_out` of every class in
+    every group is, drawn with `seed`. A file that is no image is skipped and named, or with `strict` an error.
     """
     if not folder:
         raise ValueError("folder is missing: give --data FOLDER, a folder that holds a folder of images per class")
     if not 0 < held_out < 1:
         raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
+    if size is not None and size < 1:
+        raise ValueError(f"size = {size}: must be at least 1, or none for as large as the backbone looks at them")
     where = Path(folder).expanduser()
     store, entries = entries_of(where)
-    decoded = read_images(store, entries, size=size, fit=fit, strict=strict)
+    decoded = read_images(store, entries, size=USUAL_SIZE if size is None else size, fit=fit, strict=strict)
     tested = _tested(decoded, held_out, seed)
     train = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if not is_test]
     test = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if is_test]
     _check(train, test, where)
-    for note in (*_lost(entries, train, test), *_copies(decoded, tested)):
-        warnings.warn(DataWarning(note), stacklevel=2)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
     found = decoded.examples(class_names)
@@ -64,6 +64,7 @@ def own(
         tuple(part(True, group) for group in (group_names if apart else every)),
         class_names,
         group_names,
+        Notes(decoded.skipped, (*_lost(entries, train, test), *_copies(decoded, tested))),
     )
 
 

@@ -18,6 +18,7 @@ from promptpool.data.images import Entry, read_images
 from promptpool.data.scenarios import DomainSet
 from promptpool.data.sets.published import Contents, Published, Remote
 from promptpool.data.stores import Store, open_store
+from promptpool.data.stream import Notes
 from promptpool.errors import BadFileError
 from promptpool.files import data_folder
 
@@ -56,6 +57,7 @@ def core50(*, variant: int = 128, train_per_class: int | None = None, test_per_c
         tuple(found.select(sessions == session) for session in SESSIONS if session not in TEST_SESSIONS),
         found.select(tested),
         OBJECTS,
+        Notes(decoded.skipped),
     )
 
 

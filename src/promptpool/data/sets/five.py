@@ -20,7 +20,7 @@ from promptpool.data.sets.notmnist import read_notmnist
 from promptpool.data.sets.published import Arrays, Images, Split
 from promptpool.data.sets.selection import select
 from promptpool.data.sets.svhn import read_svhn
-from promptpool.data.stream import Examples, concatenate, examples
+from promptpool.data.stream import Examples, Notes, concatenate, examples
 from promptpool.data.views import resample
 from promptpool.files import data_folder
 
@@ -43,6 +43,7 @@ def five_datasets(
     trains: list[Examples] = []
     tests: list[Examples] = []
     names: list[str] = []
+    skipped: list[tuple[str, str]] = []
     for name, read in FIVE.items():
         published = read(data_folder() / name)
         train, test = select(
@@ -51,7 +52,8 @@ def five_datasets(
         trains.append(_alike(train, len(names)))
         tests.append(_alike(test, len(names)))
         names += [f"{name} {label}" for label in published.class_names]
-    return LabelledSet(concatenate(trains), concatenate(tests), tuple(names))
+        skipped += published.skipped
+    return LabelledSet(concatenate(trains), concatenate(tests), tuple(names), Notes(tuple(skipped)))
 
 
 def _alike(arrays: Arrays, offset: int) -> Examples:

@@ -30,7 +30,8 @@ SEED = 0
 def read_notmnist(folder: Path) -> Split:
     """All images that can be read, in 80 % to train on and 20 % to test on."""
     store, entries = notmnist_files(folder)
-    all_examples = read_images(store, entries, size=SIDE).examples(LETTERS)
+    decoded = read_images(store, entries, size=SIDE)
+    all_examples = decoded.examples(LETTERS)
     images = _grey(all_examples.batch(slice(None)).x.numpy())
     labels = all_examples.y.numpy()
     tested = np.zeros(len(labels), dtype=bool)
@@ -38,7 +39,8 @@ def read_notmnist(folder: Path) -> Split:
         places = np.flatnonzero(labels == letter)
         drawn = np.random.default_rng([SEED, letter]).permutation(places)
         tested[drawn[: round(HELD_OUT * len(places))]] = True
-    return Split(Arrays(images[~tested], labels[~tested]), Arrays(images[tested], labels[tested]), LETTERS)
+    train, test = (Arrays(images[part], labels[part]) for part in (~tested, tested))
+    return Split(train, test, LETTERS, decoded.skipped)
 
 
 def notmnist_files(folder: Path) -> tuple[Store, list[Entry]]:

@@ -79,6 +79,7 @@ class Split(NamedTuple):
     train: Arrays
     test: Arrays
     class_names: tuple[str, ...]
+    skipped: tuple[tuple[str, str], ...] = ()  # files that are no images, with the reason
 
 
 def counted(found: Split) -> Contents:
