@@ -35,8 +35,9 @@ class Learner(nn.Module):
     """Sequential fine-tuning, and the base of every method.
 
     A method overrides `loss`, and the empty hooks `before` and `after` (no super() needed); seldom `step` and `logits`.
-    The other hooks have a default that suits most methods. Every keyword of the constructor is an attribute of the
-    same name. Random numbers come from `self.generator`.
+    Few need the hooks from `check` to `sees_all`. Then comes what methods call, from `visible` to `frozen`, and last
+    what the training loop calls. Every keyword of the constructor is an attribute of the same name. Random numbers come
+    from `self.generator`.
 
     Keywords:
         `loss_classes`: the classes that the loss compares: "current" (of the present task), "seen" so far, or "all".
@@ -81,8 +82,6 @@ class Learner(nn.Module):
         self.current: tuple[int, ...] = ()  # the classes of the present task
         self.seen: tuple[int, ...] = ()  # the classes of all tasks so far
 
-    # What a method is made of.
-
     def loss(self, batch: Batch) -> Tensor:
         """The method's equation, as a mean over the batch."""
         return F.cross_entropy(self.visible(self.logits(batch)), batch.y)
@@ -100,8 +99,6 @@ class Learner(nn.Module):
 
     def after(self, experience: Experience) -> None:
         """Called when an experience ends, if the stream has boundaries."""
-
-    # Hooks that few methods need.
 
     def check(self, stream: Stream) -> None:
         """Raise a ValueError of one line if the method is not defined on this stream."""
@@ -147,8 +144,6 @@ class Learner(nn.Module):
         """True if a loss compares classes that are still to come: the head then has all rows from the start."""
         return self.loss_classes == "all"
 
-    # What methods call.
-
     def visible(self, logits: Tensor, loss_classes: str | None = None) -> Tensor:
         """Logits with all classes at minus infinity but those of `loss_classes`, by default the learner's own."""
         loss_classes = self.loss_classes if loss_classes is None else loss_classes
@@ -179,22 +174,17 @@ class Learner(nn.Module):
         if self._frozen is None:
             if not self.reads_frozen:
                 raise AttributeError("a learner that trains its backbone has no frozen features")
-            self._frozen = FrozenFeatures(self._given, self.view)
+            self._frozen = FrozenFeatures(self.original if self.train_backbone else self.backbone, self.view)
         return self._frozen
 
     @frozen.setter
     def frozen(self, store: FrozenFeatures) -> None:
         if not self.reads_frozen:
             raise ValueError("a learner that trains its backbone has no frozen features")
-        if store.view != self.view or store.backbone is not self._given:
+        given = self.original if self.train_backbone else self.backbone
+        if store.view != self.view or store.backbone is not given:
             raise ValueError("frozen features must be those of the learner's own backbone and view")
         self._frozen = store
-
-    @property
-    def _given(self) -> FeatureExtractor:
-        return self.original if self.train_backbone else self.backbone
-
-    # What the training loop calls.
 
     def add_classes(self, classes: Iterable[int]) -> None:
         """Make these the current classes, and give the head rows for them."""
