@@ -20,7 +20,7 @@ import torch
 from promptpool.backbones.vit import ViT
 from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners import LEARNERS
 from promptpool.training.checkpoint import learn
 from promptpool.training.loop import Plan
@@ -35,7 +35,7 @@ def peak(method: str, batch: int) -> float:
     stream = class_incremental(images, images, [str(label) for label in range(CLASSES)], tasks=2)
     backbone = ViT().start(torch.Generator().manual_seed(0)).eval()
     keeps = {"capacity": KEPT} if method in ("er", "der++", "bic", "gdumb", "co2l", "l2p-r") else {}
-    learner = LEARNERS[method](backbone, View(backbone.image_size), **keeps)
+    learner = LEARNERS[method](backbone, ImageView(backbone.image_size), **keeps)
     del backbone  # a method that trains has a copy of its own
     for _ in learn(learner, stream, Plan(epochs=1, batch_size=batch, learning_rate=1e-4, test_batch_size=batch)):
         pass

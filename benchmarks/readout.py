@@ -19,7 +19,7 @@ from torch import Tensor
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.experiments.build import build
 from promptpool.experiments.config import load_config
 from promptpool.learners.l2p import L2P
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--preset", default="glyphs100-l2p", help="the L2P whose prompts are left as they start")
     options = parser.parse_args()
     backbone = load_backbone(options.backbone)
-    view = View(backbone.image_size, values=backbone.values or "unit")
+    view = ImageView(backbone.image_size, values=backbone.values or "unit")
     print("nearest class mean, 20 images per class, %")
     print(f"{'data set':20}{'[class] row':>14}{'5 untrained prompts':>22}{'25 untrained prompts':>22}")
     for name in options.datasets:

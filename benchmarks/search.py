@@ -22,7 +22,7 @@ from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import BusyError, is_finished, run
 from promptpool.files import write_whole
 from promptpool.metrics import average_accuracy, forgetting, learning_accuracy
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 
 STREAMS: dict[str, tuple[str, ...]] = {
     "glyphs": (),

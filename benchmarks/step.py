@@ -22,7 +22,7 @@ from torch import Tensor
 
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.losses import only
 from promptpool.optim import Descent
@@ -78,7 +78,7 @@ def main() -> None:
     for size in options.sizes:
         sizes = SIZES[size]
         backbone = ViT(**sizes).start(torch.Generator().manual_seed(0)).eval()
-        learner = L2P(backbone, View(sizes["image_size"]))
+        learner = L2P(backbone, ImageView(sizes["image_size"]))
         learner.add_classes(range(10))
         raw = torch.randint(0, 256, (options.batch, 3, 32, 32), dtype=torch.uint8)
         batch = examples(raw, torch.arange(options.batch) % 10).batch(slice(None))

@@ -12,7 +12,7 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.data.glyphs import glyphs100
 from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Examples, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners import LEARNERS
 from promptpool.metrics import average_accuracy, forgetting
 from promptpool.training import Plan, accuracy_matrix, learn
@@ -32,7 +32,7 @@ def first(part: Examples) -> Examples:
 
 def main() -> None:
     stream, backbone = drawn(), load_backbone("vit-glyphs")
-    view = View(backbone.image_size, values=backbone.values or "unit")
+    view = ImageView(backbone.image_size, values=backbone.values or "unit")
     print(f"{'method':16}accuracy after each task, %{'':10}average  forgetting")
     for name, rate in {"ft-seq": 0.0003, "ft-seq-frozen": 0.01, "l2p": 0.02}.items():
         values = {"prompt_length": 1} if name == "l2p" else {}

@@ -9,8 +9,8 @@ from typing import Any
 
 from promptpool.files import write_whole
 from promptpool.training.checkpoint import learn
-from promptpool.training.folder import CONFIG, ENVIRONMENT, TIMES, Run, read_run, write_json, write_records
 from promptpool.training.record import Record
+from promptpool.training.run_folder import CONFIG, ENVIRONMENT, TIMES, Run, read_run, write_json, write_records
 from toys import SHORT, names, toy_learner, toy_stream
 
 STREAM = "5f" * 32

@@ -16,7 +16,7 @@ from promptpool.experiments.build import build
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.runner import run
 from promptpool.metrics import average_accuracy
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from small_runs import write_weights
 
 CLASSES, EACH = 6, 12

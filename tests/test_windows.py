@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import promptpool
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from small_runs import preset as preset_fixture
 
 preset = preset_fixture

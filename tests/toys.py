@@ -16,15 +16,15 @@ from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.vit import ViT
 from promptpool.data.scenarios import class_incremental, domain_incremental, gaussian_schedule
 from promptpool.data.stream import Examples, Stream, examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.training.loop import Plan
 
 THREADS = int(os.environ.get("PROMPTPOOL_TEST_THREADS", "1"))
 CLASSES = 6
-VIEW = View(8)
-RANDOM_VIEW = View(8, crop=(0.5, 1.0), flip=True)
+VIEW = ImageView(8)
+RANDOM_VIEW = ImageView(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # Every learner, and those whose values change what is trained.
@@ -97,7 +97,7 @@ def toy_backbone(seed: int = 0, dim: int = 32) -> ViT:
     return vit.eval()
 
 
-def toy_view(name: str) -> View:
+def toy_view(name: str) -> ImageView:
     """The fixed view, or a random one for a learner that is not defined without."""
     return VIEWS.get(name, VIEW)
 
@@ -107,7 +107,7 @@ def backbone_of(name: str) -> FeatureExtractor:
     return resnet18(width=4, image_size=8).eval() if name in ON_RESNET else toy_backbone()
 
 
-def toy_learner(name: str, view: View | None = None, **values: Any) -> Learner:
+def toy_learner(name: str, view: ImageView | None = None, **values: Any) -> Learner:
     return METHODS[name](backbone_of(name), view or toy_view(name), **{**VALUES.get(name, {}), **values})
 
 

@@ -7,10 +7,10 @@ from torch import Tensor
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import CHUNK, FrozenFeatures
 from promptpool.data.stream import Batch, Examples, concatenate, examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from toys import toy_backbone, toy_examples
 
-VIEW = View(8)
+VIEW = ImageView(8)
 
 
 class Counting(FeatureExtractor):
@@ -63,8 +63,8 @@ def whole(some: Examples) -> Batch:
     return some.batch(slice(None))
 
 
-@pytest.mark.parametrize("view", [VIEW, View(8, "symmetric"), View(8, crop=(0.05, 1.0), flip=True)])
-def test_features_are_the_backbones_on_the_plain_view(view: View) -> None:
+@pytest.mark.parametrize("view", [VIEW, ImageView(8, "symmetric"), ImageView(8, crop=(0.05, 1.0), flip=True)])
+def test_features_are_the_backbones_on_the_plain_view(view: ImageView) -> None:
     backbone, batch = toy_backbone(dim=16), whole(toy_examples(7, 1))
     features = FrozenFeatures(backbone, view)(batch)
     assert features.shape == (42, 16)
@@ -103,21 +103,21 @@ def test_only_what_is_missing_is_computed() -> None:
 @pytest.mark.parametrize("size", [1, 3, 8, 31, 77])
 def test_a_feature_does_not_depend_on_its_place_in_the_batch(size: int, announced: bool) -> None:
     some = noise(77, 0, side=2)
-    expected = FrozenFeatures(Placed(), View(2))(whole(some))
-    frozen = FrozenFeatures(Placed(), View(2))
+    expected = FrozenFeatures(Placed(), ImageView(2))(whole(some))
+    frozen = FrozenFeatures(Placed(), ImageView(2))
     if announced:
         frozen.expect(some)
     for part in torch.randperm(77, generator=generator(size)).split(size):
         assert torch.equal(frozen(some.batch(part)), expected[part])
     chosen = some.select(torch.randperm(77, generator=generator(size))[:30])  # another stream with some of them
-    assert torch.equal(FrozenFeatures(Placed(), View(2))(whole(chosen)), frozen(whole(chosen)))
+    assert torch.equal(FrozenFeatures(Placed(), ImageView(2))(whole(chosen)), frozen(whole(chosen)))
 
 
 @pytest.mark.parametrize("size", [1, 8, 16])
 def test_what_is_announced_leaves_no_place_of_a_chunk_unused(size: int) -> None:
     some = noise(80, 0, side=2)
     backbone = Counting(Flat())
-    frozen = FrozenFeatures(backbone, View(2))
+    frozen = FrozenFeatures(backbone, ImageView(2))
     frozen.expect(some)
     assert not backbone.asked, "nothing is computed before it is asked for"
     for part in torch.randperm(80, generator=generator(size)).split(size):
@@ -126,25 +126,25 @@ def test_what_is_announced_leaves_no_place_of_a_chunk_unused(size: int) -> None:
 
 
 def test_what_is_announced_may_be_of_another_shape() -> None:
-    frozen, some, others = FrozenFeatures(Flat(), View(2)), noise(9, 0, side=2), noise(9, 1, side=4)
+    frozen, some, others = FrozenFeatures(Flat(), ImageView(2)), noise(9, 0, side=2), noise(9, 1, side=4)
     frozen.expect(others)
-    expected = FrozenFeatures(Flat(), View(2))(whole(some))
+    expected = FrozenFeatures(Flat(), ImageView(2))(whole(some))
     assert torch.equal(frozen(whole(some)), expected)
-    assert torch.equal(frozen(whole(others)), FrozenFeatures(Flat(), View(2))(whole(others)))
+    assert torch.equal(frozen(whole(others)), FrozenFeatures(Flat(), ImageView(2))(whole(others)))
 
 
 def test_features_of_another_number_of_threads_are_not_taken(tmp_path: Path) -> None:
     some = noise(9, 0, side=2)
-    first = FrozenFeatures(Flat(), View(2))
+    first = FrozenFeatures(Flat(), ImageView(2))
     first(whole(some))
     first.save(tmp_path / "features")
-    second = FrozenFeatures(Flat(), View(2))
+    second = FrozenFeatures(Flat(), ImageView(2))
     second.load(tmp_path / "features")
     assert len(second) == 9
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        third = FrozenFeatures(Flat(), View(2))
+        third = FrozenFeatures(Flat(), ImageView(2))
         third.load(tmp_path / "features")
     finally:
         torch.set_num_threads(threads)
@@ -163,7 +163,7 @@ def test_features_are_the_same_to_the_bit_whoever_asks_first(size: int) -> None:
 
 
 def test_the_store_grows_and_forgets_nothing() -> None:
-    frozen, some = FrozenFeatures(Flat(), View(2)), noise(2600, 0, side=2)
+    frozen, some = FrozenFeatures(Flat(), ImageView(2)), noise(2600, 0, side=2)
     expected = some.source[some.rows].flatten(1)[:, :4] / 255
     for begin, end in ((0, 10), (10, 1024), (1024, 1025), (1025, 2600)):
         frozen(some.batch(slice(begin, end)))

@@ -9,9 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from promptpool.data.decoding import decode
-from promptpool.data.views import RANGES, View, resample
+from promptpool.data.views import RANGES, ImageView, resample
 
-AUGMENTED = View(12, crop=(0.05, 1.0), flip=True)
+AUGMENTED = ImageView(12, crop=(0.05, 1.0), flip=True)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -48,16 +48,16 @@ def slow_resample(x: Tensor, box: list[float], mirrored: bool, size: int) -> Ten
 def test_plain_is_torchs_own_interpolation(high: int, wide: int, size: int) -> None:
     x = images(2, high, wide)
     expected = F.interpolate(x.double() / 255, (size, size), mode="bilinear", antialias=True)
-    torch.testing.assert_close(View(size).plain(x).double(), expected, atol=5e-7, rtol=0)
+    torch.testing.assert_close(ImageView(size).plain(x).double(), expected, atol=5e-7, rtol=0)
 
 
 def test_the_same_size_changes_nothing() -> None:
     x = images(2, 16, 16)
-    torch.testing.assert_close(View(16).plain(x), x.float() / 255)
+    torch.testing.assert_close(ImageView(16).plain(x), x.float() / 255)
 
 
 def test_images_of_different_sizes_share_a_view() -> None:
-    view = View(10)
+    view = ImageView(10)
     for high, wide in ((3, 40), (10, 10), (64, 21)):
         assert view.plain(images(1, high, wide)).shape == (1, 3, 10, 10)
         assert AUGMENTED(images(1, high, wide), generator()).shape == (1, 3, 12, 12)
@@ -71,8 +71,8 @@ def test_inputs_are_not_changed() -> None:
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("view", [View(12), View(12, values="imagenet"), AUGMENTED])
-def test_grey_is_equal_red_green_and_blue(view: View) -> None:
+@pytest.mark.parametrize("view", [ImageView(12), ImageView(12, values="imagenet"), AUGMENTED])
+def test_grey_is_equal_red_green_and_blue(view: ImageView) -> None:
     grey = images(2, 9, 14, channels=1)
     assert view.plain(grey).shape == (2, 3, 12, 12)
     torch.testing.assert_close(view.plain(grey), view.plain(grey.repeat(1, 3, 1, 1)))
@@ -81,13 +81,13 @@ def test_grey_is_equal_red_green_and_blue(view: View) -> None:
 
 def test_ranges() -> None:
     extremes = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 4)
-    black, white = View(4).plain(extremes)[:, :, 0, 0]
+    black, white = ImageView(4).plain(extremes)[:, :, 0, 0]
     assert black.tolist() == [0.0, 0.0, 0.0]
     assert white.tolist() == pytest.approx([1.0, 1.0, 1.0])
-    black, white = View(4, values="symmetric").plain(extremes)[:, :, 0, 0]
+    black, white = ImageView(4, values="symmetric").plain(extremes)[:, :, 0, 0]
     assert black.tolist() == [-1.0, -1.0, -1.0]
     assert white.tolist() == pytest.approx([1.0, 1.0, 1.0])
-    black, white = View(4, values="imagenet").plain(extremes)[:, :, 0, 0]
+    black, white = ImageView(4, values="imagenet").plain(extremes)[:, :, 0, 0]
     assert black.tolist() == pytest.approx([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225])
     assert white.tolist() == pytest.approx([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225])
 
@@ -95,12 +95,12 @@ def test_ranges() -> None:
 @pytest.mark.parametrize("name", RANGES)
 def test_a_range_may_be_given_by_its_numbers(name: str) -> None:
     x = images(2, 8, 8)
-    assert torch.equal(View(6, values=name).plain(x), View(6, values=RANGES[name]).plain(x))
+    assert torch.equal(ImageView(6, values=name).plain(x), ImageView(6, values=RANGES[name]).plain(x))
 
 
 def test_the_training_view_has_the_range_of_the_plain_one() -> None:
     white = torch.full((8, 3, 10, 10), 255, dtype=torch.uint8)
-    view = View(6, values="symmetric", crop=(0.1, 0.9), flip=True)
+    view = ImageView(6, values="symmetric", crop=(0.1, 0.9), flip=True)
     torch.testing.assert_close(view(white, generator()), torch.ones(8, 3, 6, 6))
 
 
@@ -146,7 +146,7 @@ def boxes_of(crop: tuple[float, float], high: int, wide: int, count: int = 500, 
     x = torch.zeros(count, 3, high, wide, dtype=torch.uint8)
     x[:, 0] = torch.arange(high)[:, None]
     x[:, 1] = torch.arange(wide)
-    looked = 255 * View(size, crop=crop, flip=flip)(x, generator()).double() + 0.5
+    looked = 255 * ImageView(size, crop=crop, flip=flip)(x, generator()).double() + 0.5
     corners, extents = [], []
     for line in (looked[:, 0, :, size // 2], looked[:, 1, size // 2, :]):
         extent = (line[:, 48] - line[:, 16]) / 32 * size
@@ -193,7 +193,7 @@ def test_crops_stay_inside_when_the_border_cuts_them(high: int, wide: int) -> No
 
 def test_a_flip_is_a_mirror_about_half_the_time() -> None:
     x = images(4000, 3, 4)
-    view = View(4, flip=True)
+    view = ImageView(4, flip=True)
     plain, seen = view.plain(x), view(x, generator())
     straight = (seen - plain).abs().amax(dim=(1, 2, 3)) < 1e-5
     mirrored = (seen - plain.flip(-1)).abs().amax(dim=(1, 2, 3)) < 1e-5
@@ -213,12 +213,12 @@ def test_a_flip_does_not_depend_on_the_crop() -> None:
 
 def test_without_flip_nothing_is_mirrored() -> None:
     x = torch.arange(10, dtype=torch.uint8).expand(200, 3, 10, 10)
-    seen = View(8, crop=(0.2, 0.8))(x, generator())
+    seen = ImageView(8, crop=(0.2, 0.8))(x, generator())
     assert (seen[..., 1:] >= seen[..., :-1] - 1e-6).all()
 
 
-@pytest.mark.parametrize("view", [AUGMENTED, View(12, crop=(0.5, 0.5)), View(12, flip=True)])
-def test_the_generator_decides(view: View) -> None:
+@pytest.mark.parametrize("view", [AUGMENTED, ImageView(12, crop=(0.5, 0.5)), ImageView(12, flip=True)])
+def test_the_generator_decides(view: ImageView) -> None:
     x = images(16, 20, 15)
     draws = generator(3)
     first, second = view(x, draws), view(x, draws)
@@ -249,35 +249,35 @@ def test_an_image_does_not_depend_on_its_neighbours() -> None:
     torch.testing.assert_close(torch.cat([AUGMENTED.plain(image[None]) for image in x]), plain)
 
 
-@pytest.mark.parametrize("view", [AUGMENTED, View(12, crop=(0.05, 0.1)), View(12, flip=True)])
-def test_plain_never_augments(view: View) -> None:
+@pytest.mark.parametrize("view", [AUGMENTED, ImageView(12, crop=(0.05, 0.1)), ImageView(12, flip=True)])
+def test_plain_never_augments(view: ImageView) -> None:
     """Trap 3: CORe50 tested through the training augmentation."""
     x = images(8, 20, 15)
     assert not view.fixed
     before = torch.get_rng_state()
     for _ in range(3):
-        assert torch.equal(view.plain(x), View(12).plain(x))
+        assert torch.equal(view.plain(x), ImageView(12).plain(x))
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_a_fixed_view_trains_on_what_it_tests() -> None:
     x = images(4, 9, 20)
-    view = View(12, values="symmetric")
+    view = ImageView(12, values="symmetric")
     assert view.fixed
     assert torch.equal(view(x, generator()), view.plain(x))
 
 
 def test_bad_values_are_named() -> None:
     with pytest.raises(ValueError, match="size = 0"):
-        View(0)
+        ImageView(0)
     with pytest.raises(ValueError, match=r"values = 'unti'.*unit, symmetric, imagenet"):
-        View(8, values="unti")
+        ImageView(8, values="unti")
 
 
 @pytest.mark.parametrize("crop", [(0.0, 1.0), (-0.1, 0.5), (0.6, 0.5), (0.5, 1.1), (math.nan, 1.0), (0.5, math.nan)])
 def test_bad_crops_are_named(crop: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="crop = "):
-        View(8, crop=crop)
+        ImageView(8, crop=crop)
 
 
 def shorter_side_and_centre(channel: np.ndarray, shorter: int, size: int) -> np.ndarray:
@@ -299,33 +299,33 @@ def by_pillow(pixels: np.ndarray, shorter: int = 32, size: int = 28) -> Tensor:
 @pytest.mark.parametrize(("high", "wide"), [(32, 32), (64, 96), (96, 64), (16, 24), (128, 128), (24, 48), (8, 8)])
 def test_a_test_crop_is_the_shorter_side_and_a_central_cut(high: int, wide: int) -> None:
     x = images(2, high, wide)
-    seen = View(28, test_crop=0.875).plain(x)
+    seen = ImageView(28, test_crop=0.875).plain(x)
     expected = torch.stack([by_pillow(image.numpy()) for image in x])
     torch.testing.assert_close(seen, expected, atol=1e-5, rtol=0)
 
 
 def test_a_test_crop_of_one_is_the_central_square() -> None:
     x = images(2, 20, 12)
-    torch.testing.assert_close(View(12, test_crop=1.0).plain(x), x[:, :, 4:16].float() / 255)
-    assert torch.equal(View(12, test_crop=1.0).plain(x[:, :, :12]), View(12).plain(x[:, :, :12]))
+    torch.testing.assert_close(ImageView(12, test_crop=1.0).plain(x), x[:, :, 4:16].float() / 255)
+    assert torch.equal(ImageView(12, test_crop=1.0).plain(x[:, :, :12]), ImageView(12).plain(x[:, :, :12]))
 
 
 def test_without_a_crop_training_looks_where_testing_does() -> None:
     x = images(4, 9, 20)
-    view = View(12, test_crop=0.875)
+    view = ImageView(12, test_crop=0.875)
     assert view.fixed
     assert torch.equal(view(x, generator()), view.plain(x))
-    mirrored, plain = View(12, flip=True, test_crop=0.875)(x, generator()), view.plain(x)
+    mirrored, plain = ImageView(12, flip=True, test_crop=0.875)(x, generator()), view.plain(x)
     for image, seen in zip(plain, mirrored, strict=True):
         assert torch.allclose(seen, image) or torch.allclose(seen, image.flip(-1))
 
 
 def test_a_test_crop_changes_no_random_crop() -> None:
     x = images(4, 20, 15)
-    cut = View(12, crop=(0.05, 1.0), flip=True, test_crop=0.875)
+    cut = ImageView(12, crop=(0.05, 1.0), flip=True, test_crop=0.875)
     assert not cut.fixed
     assert torch.equal(cut(x, generator()), AUGMENTED(x, generator()))
-    assert torch.equal(cut.plain(x), View(12, test_crop=0.875).plain(x))
+    assert torch.equal(cut.plain(x), ImageView(12, test_crop=0.875).plain(x))
 
 
 @pytest.mark.parametrize(("high", "wide"), [(90, 140), (140, 90), (61, 200), (75, 75)])
@@ -338,7 +338,7 @@ def test_a_picture_cut_to_its_centre_and_then_by_the_view_is_the_central_cut(hig
     Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "PNG")
     expected, near = by_pillow(pixels), 2.5 / 255  # pixels are rounded twice, and odd rests cut at half pixels
     found = {
-        fit: View(28, test_crop=0.875).plain(torch.from_numpy(decode(file.getvalue(), "x.png", 32, fit))[None])[0]
+        fit: ImageView(28, test_crop=0.875).plain(torch.from_numpy(decode(file.getvalue(), "x.png", 32, fit))[None])[0]
         for fit in ("centre", "whole")
     }
     assert (found["centre"] - expected).abs().max() < near
@@ -348,4 +348,4 @@ def test_a_picture_cut_to_its_centre_and_then_by_the_view_is_the_central_cut(hig
 @pytest.mark.parametrize("test_crop", [0.0, -0.5, 1.01, math.nan])
 def test_bad_test_crops_are_named(test_crop: float) -> None:
     with pytest.raises(ValueError, match="test_crop = "):
-        View(8, test_crop=test_crop)
+        ImageView(8, test_crop=test_crop)

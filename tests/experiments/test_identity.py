@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from image_files import write_images
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.cli import app
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.experiments.catalogue import pairs
 from promptpool.experiments.config import Config, ConfigError, completed, load_config
 from promptpool.experiments.identity import differences, essential, run_folder, upgraded
 from promptpool.experiments.runner import is_finished, run
 from promptpool.learners import LEARNERS
 from promptpool.learners.nearest_mean import NearestMean
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from small_runs import preset as preset_fixture
 from small_runs import write_weights
 
@@ -33,7 +33,7 @@ class Later(NearestMean):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         distance: str = "cosine",
         brand_new: int = 7,

@@ -16,7 +16,7 @@ from promptpool.cli import app
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import device, is_finished, run
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from small_runs import preset as preset_fixture
 from small_runs import small_preset
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import slow
 from promptpool.data.stream import Batch, Examples, Experience, concatenate, examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.bic import BiC
 from promptpool.learners.state import restore, state
 from promptpool.memory import join
@@ -47,7 +47,7 @@ def shaken(learner: BiC, seed: int) -> None:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
 
 
-def in_third_task(view: View = VIEW, **values: Any) -> tuple[BiC, Experience]:
+def in_third_task(view: ImageView = VIEW, **values: Any) -> tuple[BiC, Experience]:
     """A learner on its way through its third task, unlike its teacher, whose second task was corrected."""
     learner = BiC(toy_backbone(dim=16), view, **{**SMALL, **values})
     for index, classes in enumerate([(1, 4), (0, 2)]):
@@ -101,7 +101,7 @@ def drawn(learner: BiC, batch: Batch) -> tuple[Batch, Tensor]:
 @pytest.mark.parametrize("view", [VIEW, RANDOM_VIEW], ids=["fixed", "random"])
 @pytest.mark.parametrize("train_backbone", [True, False])
 @pytest.mark.parametrize("temperature", [2.0, 4.0])
-def test_stage_1_is_the_papers_loss(view: View, train_backbone: bool, temperature: float) -> None:
+def test_stage_1_is_the_papers_loss(view: ImageView, train_backbone: bool, temperature: float) -> None:
     learner, third = in_third_task(view, train_backbone=train_backbone, temperature=temperature)
     assert (learner.scale != 1).sum() == 2
     batch = learner.training_examples(third).batch(slice(0, 18, 3))

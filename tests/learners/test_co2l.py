@@ -12,7 +12,7 @@ from torch import Tensor
 
 from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch, Experience
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.co2l import Co2L, _stages
 from promptpool.training.loop import Plan, Session
 from toys import RANDOM_VIEW, names, refusal, toy_backbone, toy_examples, toy_schedule, toy_stream
@@ -20,7 +20,7 @@ from toys import RANDOM_VIEW, names, refusal, toy_backbone, toy_examples, toy_sc
 SMALL: dict[str, Any] = {"capacity": 12, "projection_dim": 8, "head_epochs": 2, "head_batch_size": 8}
 
 
-def co2l(view: View | None = None, **values: Any) -> Co2L:
+def co2l(view: ImageView | None = None, **values: Any) -> Co2L:
     return Co2L(toy_backbone(dim=16), view or RANDOM_VIEW, **{**SMALL, **values})
 
 
@@ -298,8 +298,8 @@ def test_bad_values_raise(keyword: str, value: Any) -> None:
 
 def test_a_fixed_view_is_refused_with_what_to_set() -> None:
     with pytest.raises(ValueError, match=r"^view\.crop = None.*must be random.*set view\.crop.*view\.flip"):
-        co2l(View(8))
-    for view in (View(8, flip=True), View(8, crop=(0.5, 1.0))):
+        co2l(ImageView(8))
+    for view in (ImageView(8, flip=True), ImageView(8, crop=(0.5, 1.0))):
         co2l(view)
 
 

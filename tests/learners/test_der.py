@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.der import DER
 from promptpool.optim import Descent
 from promptpool.training.loop import Plan, Session
@@ -16,7 +16,7 @@ NEW = {"all": range(7), "seen": range(5), "current": range(3)}
 OLD = {"all": range(7), "seen": range(5), "current": range(5)}
 
 
-def der(view: View = VIEW, **values: Any) -> DER:
+def der(view: ImageView = VIEW, **values: Any) -> DER:
     """Its memory holds ten images with random logits; in half of them classes 3 and up were not there."""
     learner = DER(toy_backbone(dim=16), view, **{"capacity": 10, "alpha": 0.7, "beta": 0.4, **values})
     on_its_way(learner, classes=7)
@@ -57,7 +57,7 @@ def slow_loss(learner: DER, model: Model, views: list[Tensor], parts: list[Batch
 @pytest.mark.parametrize("train_backbone", [True, False])
 @pytest.mark.parametrize("loss_classes", NEW)
 @pytest.mark.parametrize("view", [VIEW, RANDOM_VIEW], ids=["fixed", "random"])
-def test_loss_and_gradients_are_equation_6(view: View, loss_classes: str, train_backbone: bool) -> None:
+def test_loss_and_gradients_are_equation_6(view: ImageView, loss_classes: str, train_backbone: bool) -> None:
     learner = der(view, loss_classes=loss_classes, train_backbone=train_backbone)
     batch = toy_batch(8)
     views, parts = to_come(learner, batch)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from promptpool.backbones.resnet import ResNet18
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.er import ER
 from promptpool.optim import Descent
 from promptpool.training.loop import Plan, Session
@@ -14,7 +14,7 @@ from slowly import Model, assert_loss_and_gradients, cross_entropy, mean, on_its
 from toys import RANDOM_VIEW, VIEW, refusal, toy_backbone, toy_schedule, toy_stream
 
 
-def er(view: View = VIEW, **values: Any) -> ER:
+def er(view: ImageView = VIEW, **values: Any) -> ER:
     learner = on_its_way(ER(toy_backbone(dim=16), view, **{"capacity": 9, **values}), classes=7)
     assert isinstance(learner, ER)
     return learner
@@ -53,7 +53,7 @@ CLASSES = {
 @pytest.mark.parametrize("train_backbone", [True, False])
 @pytest.mark.parametrize("loss_classes", CLASSES)
 @pytest.mark.parametrize("view", [VIEW, RANDOM_VIEW], ids=["fixed", "random"])
-def test_loss_and_gradients_are_algorithm_1(view: View, loss_classes: str, train_backbone: bool) -> None:
+def test_loss_and_gradients_are_algorithm_1(view: ImageView, loss_classes: str, train_backbone: bool) -> None:
     learner = er(view, loss_classes=loss_classes, train_backbone=train_backbone)
     learner.memory.add(toy_batch(14, classes=5, seed=2))
     batch = toy_batch(8)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from promptpool.backbones.resnet import ResNet18
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.fisher import fisher_diagonal, trained
 from slow_fisher import Tiny, flat, inputs_of, shaken, slow_fisher, slow_gradient, slow_shares
@@ -113,7 +113,7 @@ def test_a_learner_is_left_as_it_was() -> None:
 
 def test_batch_statistics_stay_and_do_not_tie_examples_together() -> None:
     backbone = ResNet18(width=4, stem="cifar").start(torch.Generator().manual_seed(0))
-    learner = Learner(backbone, View(8), head_start="truncated-normal")
+    learner = Learner(backbone, ImageView(8), head_start="truncated-normal")
     learner.add_classes(range(6))
     learner.train()
     before = {name: value.clone() for name, value in learner.backbone.named_buffers()}

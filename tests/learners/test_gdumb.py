@@ -9,7 +9,7 @@ from torch import Tensor
 
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.gdumb import GDumb
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {"capacity": 9, "epochs": 5, "batch_size": 4, "highest_r
 PLAN = Plan(epochs=1, batch_size=10)
 
 
-def gdumb(view: View = VIEW, **values: Any) -> GDumb:
+def gdumb(view: ImageView = VIEW, **values: Any) -> GDumb:
     return GDumb(toy_backbone(dim=16), view, **{**SMALL, **values})
 
 
@@ -151,7 +151,7 @@ def slow_fit(learner: GDumb, model: Model, rows: list[tuple[Tensor, int]], examp
     ids=str,
 )
 @pytest.mark.parametrize("view", [VIEW, RANDOM_VIEW], ids=["fixed", "random"])
-def test_memory_and_model_are_those_of_the_transcription(view: View, values: dict[str, Any]) -> None:
+def test_memory_and_model_are_those_of_the_transcription(view: ImageView, values: dict[str, Any]) -> None:
     learner = gdumb(view, **values)
     start = toy_backbone(dim=16)
     batches = [toy_batch(10, 3, seed=1), toy_batch(7, 2, seed=2), toy_batch(12, 5, seed=3)]

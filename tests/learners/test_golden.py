@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners import LEARNERS
 from promptpool.losses import only
 from promptpool.training.loop import Session
@@ -30,7 +30,7 @@ GOLDEN = Path(__file__).with_name("golden.json")
 MARGIN = 1e-5  # of the best score over the second, a billion times what rounding does in double precision
 
 
-class DoubleView(View):
+class DoubleView(ImageView):
     """A view whose inputs are in double precision."""
 
     def _scaled(self, images: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from algorithm_1 import Parameters, Result, algorithm_1, clipped, first_adam_ste
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Stream, concatenate
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import PROFILES, profile
 from promptpool.optim import Descent
@@ -21,7 +21,7 @@ CASES = [(name, "cifar100") for name in PROFILES] + [
     ("google-v2", "5-datasets"),
     ("pytorch-port", "5-datasets"),
 ]
-RANDOM_VIEW = View(8, crop=(0.2, 1.0), flip=True)
+RANDOM_VIEW = ImageView(8, crop=(0.2, 1.0), flip=True)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -38,9 +38,9 @@ def toy_batch(count: int = 20, classes: int = 3, seed: int = 1) -> Batch:
     return some.batch(torch.randperm(len(some), generator=generator(seed))[:count])
 
 
-def l2p(view: View | None = None, **values: Any) -> L2P:
+def l2p(view: ImageView | None = None, **values: Any) -> L2P:
     """An L2P on its way: classes 3 and 4 are behind it, 0, 1 and 2 are current, and nothing is zero any more."""
-    learner = L2P(small_backbone(), view or View(8), **values)
+    learner = L2P(small_backbone(), view or ImageView(8), **values)
     learner.add_classes([3, 4])
     learner.add_classes([0, 1, 2])
     noise = generator(5)
@@ -54,7 +54,7 @@ def l2p(view: View | None = None, **values: Any) -> L2P:
 
 def of_profile(name: str, benchmark: str = "cifar100") -> L2P:
     values = profile(name, benchmark=benchmark)
-    return l2p(View(8, **values.view), **values.learner)
+    return l2p(ImageView(8, **values.view), **values.learner)
 
 
 def plan_of(name: str, **values: Any) -> Plan:
@@ -208,7 +208,7 @@ def test_the_backbone_stays_frozen_through_a_stream(name: str) -> None:
     values = profile(name)
     backbone = small_backbone()
     before = bytes_of(backbone)
-    learner = L2P(backbone, View(8, **values.view), **values.learner)
+    learner = L2P(backbone, ImageView(8, **values.view), **values.learner)
     for _ in (session := Session(learner, toy_stream(per_class=6), plan_of(name, epochs=2))):
         assert bytes_of(backbone) == before
         assert all(parameter.grad is None for parameter in backbone.parameters())
@@ -221,7 +221,7 @@ def test_the_backbone_stays_frozen_through_a_stream(name: str) -> None:
 
 def test_a_norm_over_frozen_weights_does_not_thaw_them_for_others() -> None:
     backbone = small_backbone()
-    paper, google = L2P(backbone, View(8)), L2P(backbone, View(8))
+    paper, google = L2P(backbone, ImageView(8)), L2P(backbone, ImageView(8))
     Session(google, toy_stream(), Plan(clip_frozen=True)).make_descent()
     descend = Session(paper, toy_stream(), Plan()).make_descent()
     assert {id(p) for p in descend.parameters} == {id(p) for p in parameters_of(paper).values()}
@@ -229,7 +229,7 @@ def test_a_norm_over_frozen_weights_does_not_thaw_them_for_others() -> None:
 
 def test_the_backbone_is_shared_and_never_in_training_mode() -> None:
     backbone = small_backbone()
-    learner = L2P(backbone, View(8)).train()
+    learner = L2P(backbone, ImageView(8)).train()
     assert learner.backbone is backbone
     assert not any(module.training for module in backbone.modules())
     assert not any(parameter.requires_grad for parameter in backbone.parameters())
@@ -237,12 +237,12 @@ def test_the_backbone_is_shared_and_never_in_training_mode() -> None:
 
 def test_a_given_store_of_features_is_used_also_while_it_is_empty() -> None:
     backbone = small_backbone()
-    store = FrozenFeatures(backbone, View(8))
-    learners = [L2P(backbone, View(8)) for _ in range(2)]
+    store = FrozenFeatures(backbone, ImageView(8))
+    learners = [L2P(backbone, ImageView(8)) for _ in range(2)]
     for learner in learners:
         learner.frozen = store
     assert all(learner.frozen is store for learner in learners)
-    for wrong in (FrozenFeatures(backbone, View(8, "symmetric")), FrozenFeatures(small_backbone(), View(8))):
+    for wrong in (FrozenFeatures(backbone, ImageView(8, "symmetric")), FrozenFeatures(small_backbone(), ImageView(8))):
         with pytest.raises(ValueError, match="frozen features"):
             learners[0].frozen = wrong
 
@@ -287,7 +287,7 @@ def test_memory_takes_each_example_once_and_after_the_step() -> None:
 def test_replayed_images_may_be_told_from_classes_that_are_still_to_come() -> None:
     found = {}
     for classes in ("seen", "all"):
-        learner = L2P(small_backbone(), View(8), capacity=12, replay_classes=classes)
+        learner = L2P(small_backbone(), ImageView(8), capacity=12, replay_classes=classes)
         session = Session(learner, toy_stream(), SHORT)
         found[classes] = len(learner.head.bias), [step.loss for step in session]
     assert found["seen"][0] == 0
@@ -308,12 +308,12 @@ def test_replayed_images_may_be_told_from_classes_that_are_still_to_come() -> No
 )
 def test_bad_values_raise(keyword: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{keyword} = "):
-        L2P(small_backbone(), View(8), **{keyword: value})  # type: ignore[arg-type]
+        L2P(small_backbone(), ImageView(8), **{keyword: value})  # type: ignore[arg-type]
 
 
 def after_a_stream(name: str) -> tuple[L2P, Stream]:
     stream, values = toy_stream(per_class=6), profile(name)
-    learner = L2P(small_backbone(), View(8, **values.view), **values.learner)
+    learner = L2P(small_backbone(), ImageView(8, **values.view), **values.learner)
     for _ in Session(learner, stream, plan_of(name, epochs=2)):
         pass
     return learner, stream
@@ -397,7 +397,7 @@ def test_a_fixed_view_queries_each_example_once() -> None:
 
 
 def test_diversify_needs_boundaries() -> None:
-    learner = L2P(small_backbone(), View(8), diversify=True, loss_classes="seen")
+    learner = L2P(small_backbone(), ImageView(8), diversify=True, loss_classes="seen")
     objection = refusal(learner, toy_schedule())
     assert objection is not None
     assert objection.startswith("diversify = True")
@@ -409,7 +409,7 @@ def test_diversify_needs_boundaries() -> None:
 
 def test_the_frequency_is_brought_up_to_date_between_tasks() -> None:
     stream = toy_stream(per_class=6)
-    learner = L2P(small_backbone(), View(8), pool_size=20, top_k=4, diversify=True)
+    learner = L2P(small_backbone(), ImageView(8), pool_size=20, top_k=4, diversify=True)
     shares = torch.zeros(20)
     for step in Session(learner, stream, Plan(epochs=2, batch_size=4)):
         if step.record is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from algorithm_1 import Result, clipped
 from promptpool.backbones.features import FrozenFeatures, plain_features
 from promptpool.backbones.vit import ViT
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
@@ -20,7 +20,7 @@ from promptpool.training.checkpoint import learn
 from toys import SHORT, toy_stream
 
 
-def trained_l2p(view: View | None = None, **values: Any) -> L2P:
+def trained_l2p(view: ImageView | None = None, **values: Any) -> L2P:
     """An L2P on its way, whose backbone has moved so far that it would choose other prompts."""
     learner = l2p(view, train_backbone=True, **values)
     noise = torch.Generator().manual_seed(6)
@@ -97,8 +97,8 @@ def test_one_step_moves_everything_by_its_clipped_gradient() -> None:
 
 def test_the_query_and_what_is_chosen_by_it_do_not_move() -> None:
     backbone, some = small_backbone(), toy_batch(8)
-    expected = FrozenFeatures(small_backbone().requires_grad_(False), View(8))(some)
-    learner = L2P(backbone, View(8), train_backbone=True)
+    expected = FrozenFeatures(small_backbone().requires_grad_(False), ImageView(8))(some)
+    learner = L2P(backbone, ImageView(8), train_backbone=True)
     start = bytes_of(backbone)
     list(learn(learner, toy_stream(per_class=6), SHORT))
     assert bytes_of(learner.backbone) != start
@@ -111,8 +111,8 @@ def test_the_query_and_what_is_chosen_by_it_do_not_move() -> None:
 
 def test_there_are_two_backbones_and_one_of_them_is_the_given_one() -> None:
     backbone = small_backbone()
-    store = FrozenFeatures(backbone, View(8))
-    learner = L2P(backbone, View(8), train_backbone=True, capacity=9).train()
+    store = FrozenFeatures(backbone, ImageView(8))
+    learner = L2P(backbone, ImageView(8), train_backbone=True, capacity=9).train()
     learner.frozen = store
     assert [module for module in learner.modules() if isinstance(module, ViT)] == [learner.backbone, backbone]
     assert learner.frozen is store

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import slow
 from promptpool.backbones.resnet import ResNet18
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.lwf import LwF
 from promptpool.losses import distillation
 from promptpool.training.loop import Plan, Session
@@ -44,7 +44,7 @@ def shaken(learner: nn.Module, seed: int) -> None:
 
 
 def in_second_task(
-    view: View = VIEW, old: tuple[int, ...] = (1, 4), new: tuple[int, ...] = (0, 2, 3), **values: Any
+    view: ImageView = VIEW, old: tuple[int, ...] = (1, 4), new: tuple[int, ...] = (0, 2, 3), **values: Any
 ) -> LwF:
     """A learner on its way through its second task, unlike its teacher."""
     learner = LwF(toy_backbone(dim=16), view, **values)
@@ -105,7 +105,7 @@ def test_distillation_is_the_equation(temperature: float) -> None:
 
 @pytest.mark.parametrize("view", [VIEW, RANDOM_VIEW], ids=["fixed", "random"])
 @pytest.mark.parametrize("values", [{}, {"loss_classes": "seen"}, {"loss_classes": "all"}, {"distill": 3.0}])
-def test_loss_and_gradient_are_the_papers(view: View, values: dict[str, Any]) -> None:
+def test_loss_and_gradient_are_the_papers(view: ImageView, values: dict[str, Any]) -> None:
     assert_equation(in_second_task(view, **values), toy_batch([0, 2, 3]))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch, Examples, examples
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.nearest_mean import DISTANCES, NearestMean
 from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
@@ -16,7 +16,7 @@ from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
 from toys import CLASSES, toy_backbone, toy_examples, toy_stream
 
-VIEW = View(8)
+VIEW = ImageView(8)
 
 
 class Far(FeatureExtractor):
@@ -132,7 +132,7 @@ def test_predictions_are_among_the_classes_seen() -> None:
 def test_scores_do_not_depend_on_how_tests_are_batched(distance: str) -> None:
     pixels = torch.randint(0, 3, (60, 3, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     train = examples(pixels, [row % 6 for row in range(60)])
-    learner = NearestMean(Far(), View(2), distance=distance)
+    learner = NearestMean(Far(), ImageView(2), distance=distance)
     learner.add_classes(range(6))
     learner.step(train.batch(slice(None)), Descent([]))
     alone = torch.cat([learner.logits(batch) for batch in train.batches(1)])

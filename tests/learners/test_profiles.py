@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from promptpool.backbones.vit import ViT
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import PROFILES, profile
 from promptpool.training.loop import Plan
@@ -65,7 +65,7 @@ FIVE_DATASETS: dict[str, tuple[Any, Any, Any, Any]] = {
 def built(name: str, benchmark: str = "cifar100") -> dict[str, dict[str, Any]]:
     """Every value in effect once a profile has made a learner, a view and a plan."""
     values = profile(name, benchmark=benchmark)
-    view = View(8, **values.view)
+    view = ImageView(8, **values.view)
     learner = L2P(toy_backbone(dim=16), view, **values.learner)
     gelu = ViT(**values.backbone, depth=1, dim=16, heads=1).gelu
     return {
@@ -111,8 +111,13 @@ def test_a_profile_sets_nothing_outside_the_table(name: str) -> None:
 
 
 def test_the_paper_is_the_default() -> None:
-    learner, plan = L2P(toy_backbone(dim=16), View(8)), Plan()
-    default = {"learner": learner.settings(), "view": vars(View(8)), "plan": vars(plan), "backbone": {"gelu": "exact"}}
+    learner, plan = L2P(toy_backbone(dim=16), ImageView(8)), Plan()
+    default = {
+        "learner": learner.settings(),
+        "view": vars(ImageView(8)),
+        "plan": vars(plan),
+        "backbone": {"gelu": "exact"},
+    }
     assert [name for name in NAMES if built(name) == default] == ["paper"]
     assert plan.epochs == 5
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from promptpool.data.stream import Batch, Examples, Experience
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import trained_parameter_count
 from promptpool.learners.ranpac import RIDGES, RanPAC, held_out_errors
 from promptpool.learners.state import restore, state
@@ -19,7 +19,7 @@ from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
 from toys import CLASSES, toy_backbone, toy_examples, toy_schedule, toy_stream
 
-VIEW = View(8)
+VIEW = ImageView(8)
 EVERY = list(range(CLASSES))
 
 

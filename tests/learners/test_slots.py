@@ -19,7 +19,7 @@ from torch import Tensor
 import slow_vit
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import profile
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
@@ -31,7 +31,7 @@ EPOCHS, RATE = 3, 0.02
 
 
 @dataclass(frozen=True)
-class Doubles(View):
+class Doubles(ImageView):
     """8 x 8 pixels as they are, in double precision."""
 
     def plain(self, x: Tensor) -> Tensor:

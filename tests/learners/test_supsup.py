@@ -15,7 +15,7 @@ from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.resnet import resnet18
 from promptpool.data.scenarios import class_incremental
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.masks import best, pack
 from promptpool.learners.state import state
 from promptpool.learners.supsup import SupSup
@@ -52,7 +52,7 @@ class Tiny(FeatureExtractor):
         return self.fc(self.bn(self.conv(x)).relu().mean(dim=(2, 3)))  # type: ignore[no-any-return]
 
 
-SMALL = View(2)
+SMALL = ImageView(2)
 
 
 def batch_of(classes: int = 2, per_class: int = 3, first: int = 0) -> Batch:

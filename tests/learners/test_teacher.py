@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.teacher import Teacher, taught
 from toys import RANDOM_VIEW, VIEW, toy_backbone, toy_examples
 
 
-def learner(train_backbone: bool = True, view: View = VIEW) -> Learner:
+def learner(train_backbone: bool = True, view: ImageView = VIEW) -> Learner:
     made = Learner(toy_backbone(), view, train_backbone=train_backbone, head_start="truncated-normal")
     made.add_classes([0, 1])
     return made

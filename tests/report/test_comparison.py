@@ -13,7 +13,7 @@ from promptpool import metrics
 from promptpool.report import table
 from promptpool.report.comparison import comma_separated, comparison_table, terminal_tables
 from promptpool.report.rows import Row, compare, measured
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 from report_runs import TASKS, made_run, toy_run
 
 

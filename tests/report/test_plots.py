@@ -13,7 +13,7 @@ from PIL import Image
 
 from promptpool.report import drawing, plots
 from promptpool.report.themes import THEMES, png, svg
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 from report_runs import TASKS, made_run, toy_run
 
 

@@ -13,7 +13,7 @@ from promptpool.data.scenarios import class_incremental, gaussian_schedule
 from promptpool.data.stream import class_counts, examples
 from promptpool.errors import BadFileError
 from promptpool.report.plots import class_schedule
-from promptpool.training.folder import SCHEDULE, Run, read_schedule
+from promptpool.training.run_folder import SCHEDULE, Run, read_schedule
 
 
 def run(rows: list[list[int]]) -> Run:

@@ -15,7 +15,7 @@ from promptpool.learners.profiles import PROFILES
 from promptpool.reproduce.batches import FILE, ORDERS, SIZES, batch_counts
 from promptpool.reproduce.results import Result, batch_results
 from promptpool.reproduce.studies import STUDIES, Item
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from small_runs import write_weights
 
 

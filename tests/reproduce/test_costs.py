@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from promptpool.cli.display import Watch, duration, watched
 from promptpool.experiments.build import SharedCache, build
 from promptpool.experiments.config import load_config
+from promptpool.experiments.cost import PASSES, seconds_per_pass, work
 from promptpool.learners import LEARNERS
-from promptpool.reproduce.costs import PASSES, seconds_per_pass, work
-from promptpool.reproduce.display import Watch, duration, watched
 from promptpool.reproduce.jobs import Job, JobStatus, carry_out, share_done
 from promptpool.reproduce.plan import checked
 from reproduce_runs import LONG, made_jobs, tiny
@@ -48,7 +48,7 @@ def test_what_is_done_of_a_run_is_not_paid_again(tmp_path: Path) -> None:
 
 def test_time_left_is_that_of_the_rest_at_this_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("promptpool.reproduce.display.time.monotonic", lambda: now)
+    monkeypatch.setattr("promptpool.cli.display.time.monotonic", lambda: now)
     watch = Watch(JOBS)
     assert watch.left(JOBS) is None
     watch.note(JobStatus(JOBS[1], "runs", 0.5))  # it was there before we began

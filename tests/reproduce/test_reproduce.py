@@ -27,7 +27,7 @@ from promptpool.reproduce.plan import Request
 from promptpool.reproduce.ray import with_ray
 from promptpool.reproduce.results import Results, read_csv, read_results
 from promptpool.reproduce.studies import STUDIES, Item
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from small_runs import write_weights
 
 TABLES = ("table1", "table2", "table3", "table4", "table5", "figure4", "buffers", "batches")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.experiments.build import SharedCache
 from toys import VIEW, toy_backbone, toy_examples
 
@@ -27,7 +27,7 @@ def known(seed: int = 1) -> FrozenFeatures:
     return frozen
 
 
-def loaded(path: Path, *, seed: int = 0, view: View = VIEW) -> FrozenFeatures:
+def loaded(path: Path, *, seed: int = 0, view: ImageView = VIEW) -> FrozenFeatures:
     frozen = FrozenFeatures(toy_backbone(seed), view)
     frozen.load(path)
     return frozen
@@ -61,8 +61,8 @@ def test_what_is_known_stays_and_the_rest_is_added(tmp_path: Path) -> None:
 def test_the_file_of_another_backbone_or_view_is_ignored(tmp_path: Path) -> None:
     known().save(tmp_path / "file")
     assert len(loaded(tmp_path / "file", seed=1)) == 0
-    assert len(loaded(tmp_path / "file", view=View(8, "symmetric"))) == 0
-    assert len(loaded(tmp_path / "file", view=View(8, flip=True))) == 0
+    assert len(loaded(tmp_path / "file", view=ImageView(8, "symmetric"))) == 0
+    assert len(loaded(tmp_path / "file", view=ImageView(8, flip=True))) == 0
 
 
 @pytest.mark.parametrize("size", [0, 7, 100, -1])

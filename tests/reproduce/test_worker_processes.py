@@ -22,7 +22,7 @@ from promptpool.experiments.runner import is_finished, run
 from promptpool.reproduce import workers
 from promptpool.reproduce.jobs import JobStatus
 from promptpool.reproduce.workers import with_processes
-from promptpool.training.folder import read_run
+from promptpool.training.run_folder import read_run
 from reproduce_runs import LONG, features, made_jobs, records, undisturbed
 
 TESTS = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
 from promptpool.data.scenarios import from_arrays
 from promptpool.data.stream import Batch, Examples, Experience
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.optim import Descent
@@ -108,7 +108,7 @@ def test_a_learner_that_trains_its_backbone_has_no_frozen_features() -> None:
 def test_batch_statistics_of_a_frozen_network_stay() -> None:
     network = ResNet18(width=4, stem="cifar").start(torch.Generator().manual_seed(0))
     before = network.bn1.running_mean.clone() if network.bn1.running_mean is not None else None
-    learner = Learner(network, View(8), train_backbone=False)
+    learner = Learner(network, ImageView(8), train_backbone=False)
     batch = toy_examples(2, 1).batch(slice(None))
     alone = learner.frozen(batch.__class__(batch.x[:1], batch.y[:1], batch.ids[:1]))
     list(learn(learner, toy_stream(), SHORT))
@@ -120,7 +120,7 @@ def test_batch_statistics_of_a_frozen_network_stay() -> None:
 
 def test_prompts_need_tokens() -> None:
     with pytest.raises(ValueError, match="backbone = ResNet18"):
-        LEARNERS["l2p"](ResNet18(width=4), View(8))
+        LEARNERS["l2p"](ResNet18(width=4), ImageView(8))
 
 
 def test_a_fingerprint_knows_weights_and_sizes() -> None:

@@ -27,14 +27,14 @@ from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.data.stream import Batch, Examples, in_memory
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.files import write_whole
 
 CHUNK = 8  # images in one pass; larger chunks are hardly faster on a CPU
 
 
 @torch.no_grad()
-def plain_features(backbone: FeatureExtractor, view: View, x: Tensor) -> Tensor:
+def plain_features(backbone: FeatureExtractor, view: ImageView, x: Tensor) -> Tensor:
     """f(x)[0] of raw inputs in the plain view, in batches of at most 32: [N, D]."""
     return torch.cat([backbone.features(view.plain(part)) for part in x.split(32)])
 
@@ -42,7 +42,7 @@ def plain_features(backbone: FeatureExtractor, view: View, x: Tensor) -> Tensor:
 class FrozenFeatures:
     """The features of every example seen so far, by id."""
 
-    def __init__(self, backbone: FeatureExtractor, view: View) -> None:
+    def __init__(self, backbone: FeatureExtractor, view: ImageView) -> None:
         self.backbone = backbone.eval()
         self.view = view
         self._slots: dict[int, int] = {}

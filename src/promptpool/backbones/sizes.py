@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from promptpool.backbones.archives import Archive
 from promptpool.backbones.layouts import OFFICIAL, Layout, Shape, block_pattern, stored_names
+from promptpool.backbones.tensors import TensorFile
 from promptpool.errors import BadFileError
 
 HEAD_DIM = 64
@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
     distilled: bool
 
 
-def read_sizes(archive: Archive, layout: Layout) -> Sizes:
+def read_sizes(archive: TensorFile, layout: Layout) -> Sizes:
     dim = _shape(archive, layout, "cls_token", 3)[2]
     # Patch weights are 3 x patch x patch x dim in whichever order.
     patch_size = math.isqrt(math.prod(_shape(archive, layout, "patch_embed.proj.weight", 4)) // (3 * dim))
@@ -47,7 +47,7 @@ def read_sizes(archive: Archive, layout: Layout) -> Sizes:
     )
 
 
-def read_heads(archive: Archive, layout: Layout, dim: int) -> int:
+def read_heads(archive: TensorFile, layout: Layout, dim: int) -> int:
     """The heads, which only the official layout shows in its shapes; else one per 64 channels, with exceptions."""
     if layout is OFFICIAL:
         return _shape(archive, layout, "blocks.0.attn.qkv.bias", 2)[0]
@@ -56,11 +56,11 @@ def read_heads(archive: Archive, layout: Layout, dim: int) -> int:
     return HEADS.get(dim, dim // HEAD_DIM)
 
 
-def _has(archive: Archive, layout: Layout, name: str) -> bool:
+def _has(archive: TensorFile, layout: Layout, name: str) -> bool:
     return any(theirs in archive.entries for theirs in stored_names(layout, name))
 
 
-def _shape(archive: Archive, layout: Layout, name: str, axes: int) -> Shape:
+def _shape(archive: TensorFile, layout: Layout, name: str, axes: int) -> Shape:
     theirs = stored_names(layout, name)[0]
     if theirs not in archive.entries:
         raise BadFileError(f"{archive.path}: no tensor {theirs}: not a ViT in the layout expected of this file")

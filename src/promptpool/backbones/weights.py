@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from promptpool.backbones.archives import FLOATS, READERS, Archive, open_archive
 from promptpool.backbones.descriptions import Description, from_folder, from_metadata
 from promptpool.backbones.hub import fetch, is_hub_name
 from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
+from promptpool.backbones.tensors import FLOATS, READERS, TensorFile, open_tensor_file
 from promptpool.backbones.vit import GELUS, ViT
 from promptpool.checks import one_of
 from promptpool.errors import BadFileError
@@ -53,9 +53,9 @@ def load_backbone(
     path = _located(name_or_path)
     if path.is_dir():
         layout, description = from_folder(path)
-        with open_archive(path / "model.safetensors") as archive:
+        with open_tensor_file(path / "model.safetensors") as archive:
             return _built(archive, layout, description, image_size, heads, gelu)
-    with open_archive(path) as archive:
+    with open_tensor_file(path) as archive:
         if path.suffix == ".npz":
             return _built(archive, OFFICIAL, Description(path), image_size, heads, gelu)
         return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size, heads, gelu)
@@ -77,7 +77,7 @@ def _located(name_or_path: str | Path) -> Path:
 
 
 def _built(
-    archive: Archive,
+    archive: TensorFile,
     layout: Layout,
     description: Description,
     image_size: int | None,
@@ -127,7 +127,7 @@ def resize_positions(positions: Tensor, grid: int, first: int = 1) -> Tensor:
     return torch.cat([positions[:, :first], resized.flatten(2).transpose(1, 2)], dim=1)
 
 
-def _trimmed(archive: Archive, layout: Layout) -> Archive:
+def _trimmed(archive: TensorFile, layout: Layout) -> TensorFile:
     """The archive without a wrapper's prefix on the names, and without tensors that play no part in features."""
     entries, originals = {}, {}
     for original, entry in archive.entries.items():
@@ -158,7 +158,7 @@ def _empty(sizes: Sizes, heads: int, norm_eps: float, gelu: str, image_size: int
         )
 
 
-def _check(archive: Archive, layout: Layout, model: ViT, absent: tuple[str, ...]) -> None:
+def _check(archive: TensorFile, layout: Layout, model: ViT, absent: tuple[str, ...]) -> None:
     expected = {
         theirs: stored_shape(layout, name, tuple(parameter.shape), model.heads)
         for name, parameter in model.named_parameters()

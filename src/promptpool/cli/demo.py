@@ -17,17 +17,11 @@ from promptpool.experiments.config import Config, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.metrics import average_accuracy
 from promptpool.report.comparison import terminal_tables
+from promptpool.report.names import METHODS
 from promptpool.report.report import write_report
-from promptpool.training.folder import Run, read_run
+from promptpool.training.run_folder import Run, read_run
 
-METHODS = {
-    "FT-seq": "ft-seq",
-    "FT-seq-frozen": "ft-seq-frozen",
-    "masked linear head": "masked-linear",
-    "nearest class mean": "nearest-mean",
-    "L2P": "l2p",
-    "upper bound": "upper-bound",
-}
+SHOWN = ("ft-seq", "ft-seq-frozen", "masked-linear", "nearest-mean", "l2p", "upper-bound")
 
 
 def demo(
@@ -53,14 +47,14 @@ def demo(
 
 def demo_configs() -> dict[str, Config]:
     """The configurations of the demo, by the method's name."""
-    return {name: load_config(f"glyphs100-{method}", scale="demo") for name, method in METHODS.items()}
+    return {METHODS[method]: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
 
 
 def verdict(runs: Sequence[Run]) -> str:
     """What the demo showed, whatever it is."""
     average = {run.config["learner"]["name"]: 100 * average_accuracy(run.accuracy) for run in runs if not _joint(run)}
     references = ("masked-linear", "nearest-mean")
-    ahead = [f"{name} {average[name]:.1f}" for name in references if average[name] > average["l2p"]]
+    ahead = [f"{METHODS[name]} {average[name]:.1f}" for name in references if average[name] > average["l2p"]]
     said = f"After ten tasks L2P holds {average['l2p']:.1f} %, fine-tuning {average['ft-seq']:.1f} %."
     return f"{said} Without prompts: {', '.join(ahead)}; docs/results.md says why." if ahead else said
 

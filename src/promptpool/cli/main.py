@@ -30,7 +30,7 @@ from promptpool.learners.profiles import PROFILES
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
 from promptpool.report.tensorboard import write_tensorboard
-from promptpool.training.folder import Run, is_run, read_run
+from promptpool.training.run_folder import Run, is_run, read_run
 
 BACKBONES = {
     ", ".join(SHIPPED): "comes with the package: a small ViT pre-trained on drawn characters",

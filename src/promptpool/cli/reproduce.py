@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from promptpool.cli.display import reading
+from promptpool.cli.display import duration, reading, watched
 from promptpool.cli.errors import user_errors
 from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError
@@ -28,14 +28,13 @@ from promptpool.progress import report
 from promptpool.report.table import markdown, terminal
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import claims, claims_table
-from promptpool.reproduce.display import duration, watched
 from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import study_tables, write_results
 from promptpool.reproduce.plan import Request, checked, collect, names_of
 from promptpool.reproduce.results import Results, read_results, shares_to_csv, to_csv
 from promptpool.reproduce.workers import with_processes
-from promptpool.training.folder import is_run, read_records
+from promptpool.training.run_folder import is_run, read_records
 
 FORMS = ("terminal", "markdown", "latex", "csv")
 ENGINES = ("processes", "ray")

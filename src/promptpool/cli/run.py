@@ -20,13 +20,14 @@ from promptpool.data.sets import DATASETS
 from promptpool.errors import skipped_text
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
-from promptpool.experiments.estimate import estimate
+from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import go_on, is_finished
 from promptpool.files import data_in
 from promptpool.report.comparison import terminal_tables
-from promptpool.training.folder import read_records, read_run
+from promptpool.report.names import method_name
 from promptpool.training.loop import Step
+from promptpool.training.run_folder import read_records, read_run
 
 
 def run_one(
@@ -73,7 +74,8 @@ def _run_and_tell(config: Config, path: Path) -> None:
         own = "folder" in config["dataset"]
         typer.echo(f"{path} is finished{'; for images that changed, --folder starts a new run' if own else ''}")
     else:
-        watch({config["learner"]["name"]: (config, path)})
+        joint = bool(config["scenario"].get("joint"))
+        watch({method_name(config["learner"]["name"], joint=joint): (config, path)})
     if distributed.rank() > 0:
         return
     finished = read_run(path)

@@ -24,7 +24,7 @@ RANGES: dict[str, Range] = {
 
 
 @dataclass(frozen=True)
-class View:
+class ImageView:
     """Resize to a square, and for training a random crop and flip; grey becomes RGB.
 
     `crop` is the range of the crop's share of the image's area, or None for the whole image; its shape is drawn

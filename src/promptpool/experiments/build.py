@@ -12,7 +12,7 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.data.scenarios import SCENARIOS, DomainSet, LabelledSet, OwnSet, joint
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError
 from promptpool.files import locked
 from promptpool.learners import LEARNERS
@@ -48,7 +48,7 @@ class SharedCache:
         self.features: dict[str, FrozenFeatures] = {}
         self.written: dict[str, int] = {}  # how many features a file has
 
-    def frozen(self, key: str, backbone: ViT | ResNet18, view: View) -> FrozenFeatures:
+    def frozen(self, key: str, backbone: ViT | ResNet18, view: ImageView) -> FrozenFeatures:
         """The features of a backbone in a view, with those that other processes wrote."""
         if key not in self.features:
             self.features[key] = FrozenFeatures(backbone, view)
@@ -76,7 +76,7 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     """All that a run needs; raises `ConfigError` in one line where a value cannot be meant."""
     cache = SharedCache() if cache is None else cache
     backbone = _backbone(config["backbone"], cache)
-    view = _made("view", View, _own_view(backbone) | config["view"])
+    view = _made("view", ImageView, _own_view(backbone) | config["view"])
     plan = _made("plan", Plan, config["plan"])
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
     learner: Learner = _made("learner", LEARNERS[name], values, backbone, view)
@@ -109,7 +109,7 @@ def _backbone(values: Config, cache: SharedCache) -> ViT | ResNet18:
     return cache.backbones[key]
 
 
-def _sized(dataset: Config, view: View) -> Config:
+def _sized(dataset: Config, view: ImageView) -> Config:
     """The values of a data set; images of no given size are read as large as the view looks at them."""
     if dataset.get("size", ...) is not None:
         return dataset

@@ -7,7 +7,7 @@
     [scenario]   name and the keywords of a function in SCENARIOS; joint = true gives all data at once
     [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size,
                  heads, gelu. Or a name in UNTRAINED and its keywords: a network with fresh weights
-    [view]       the keywords of View; size and values are the backbone's unless given
+    [view]       the keywords of ImageView; size and values are the backbone's unless given
     [learner]    name and the keywords of a method in LEARNERS
     [plan]       the keywords of Plan
 
@@ -34,7 +34,7 @@ from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.experiments import catalogue
 from promptpool.experiments.catalogue import TABLES as TABLES
 from promptpool.experiments.catalogue import Config as Config
@@ -100,7 +100,7 @@ def target(table: str, values: Config) -> Callable[..., Any]:
     if table == "backbone":
         return UNTRAINED.get(str(values["name"]), load_backbone)
     named: dict[str, dict[str, Callable[..., Any]]] = {"dataset": DATASETS, "scenario": SCENARIOS, "learner": LEARNERS}
-    return {"view": View, "plan": Plan}[table] if table not in named else named[table][str(values["name"])]
+    return {"view": ImageView, "plan": Plan}[table] if table not in named else named[table][str(values["name"])]
 
 
 def _keys(table: str, values: Any) -> set[str]:
@@ -133,7 +133,7 @@ def completed(config: Config) -> Config:
         whole[table] = _named(table, config.get(table, {}), named)
     backbone = {"name": SHIPPED, **config.get("backbone", {})}
     whole["backbone"] = _table("backbone", backbone, UNTRAINED.get(str(backbone["name"]), load_backbone))
-    whole["view"] = _table("view", config.get("view", {}), View)
+    whole["view"] = _table("view", config.get("view", {}), ImageView)
     if "values" not in config.get("view", {}):
         del whole["view"]["values"]  # the backbone knows
     _check_fit(whole["dataset"], whole["view"])
@@ -197,7 +197,7 @@ def keywords(target: Callable[..., Any]) -> Signature:
     """The keywords that a configuration may set, with their types: numbers, text, truth values and pairs."""
     source = target.func if isinstance(target, partial) else target
     parameters = inspect.signature(target, eval_str=True).parameters.values()
-    every = is_dataclass(source)  # View and Plan take their values by position too
+    every = is_dataclass(source)  # ImageView and Plan take their values by position too
     return {p.name: p.annotation for p in parameters if every or p.kind is p.KEYWORD_ONLY}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from promptpool.errors import BadFileError
 from promptpool.experiments.build import backbone_view
 from promptpool.experiments.config import FORMAT, TABLES, Config, ConfigError, completed, defaults, target, to_toml
-from promptpool.training.folder import CONFIG, is_run
+from promptpool.training.run_folder import CONFIG, is_run
 
 DECIDED = "view_by_backbone"  # the key of a written configuration that names what the backbone decided
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,8 @@ from promptpool.experiments.identity import differences, written
 from promptpool.files import locked, write_whole
 from promptpool.learners.base import trained_parameter_count
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint, with_checkpoints
-from promptpool.training.folder import (
+from promptpool.training.loop import Session, Step
+from promptpool.training.run_folder import (
     CHECKPOINT,
     CONFIG,
     ENVIRONMENT,
@@ -36,7 +36,6 @@ from promptpool.training.folder import (
     write_json,
     write_records,
 )
-from promptpool.training.loop import Session, Step
 
 STRETCHES = 50  # of a stream without boundaries, in the picture of its schedule
 
@@ -167,13 +166,3 @@ def _revision() -> str | None:
         env={**os.environ, "LC_ALL": "C"},
     )
     return asked.stdout.strip() if tracked.returncode == 0 else None
-
-
-def peak_memory() -> int | None:
-    """The most memory this process has held, in bytes; None on Windows, which tells in another way."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

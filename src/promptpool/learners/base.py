@@ -21,7 +21,7 @@ from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.head import Head
 from promptpool.learners.keywords import FullSignature, Shared
 from promptpool.losses import only
@@ -58,7 +58,7 @@ class Learner(nn.Module):
     original: FeatureExtractor  # the given backbone, where `keeps_original` and a copy is trained
     memory: Memory | None = None  # the examples that are replayed
 
-    def __init__(self, backbone: FeatureExtractor, view: View, **shared: Unpack[Shared]) -> None:
+    def __init__(self, backbone: FeatureExtractor, view: ImageView, **shared: Unpack[Shared]) -> None:
         super().__init__()
         values: Shared = {**self.defaults, **shared}
         if unknown := values.keys() - self.defaults.keys():

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import above_zero, below_one, inside_zero_one
 from promptpool.data.stream import Batch, Examples, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.keywords import Shared
 from promptpool.learners.replay import not_current, plain_logits, replayed
@@ -69,7 +69,7 @@ class BiC(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         capacity: int = 1000,
         held_out: float = 0.1,

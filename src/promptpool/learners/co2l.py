@@ -33,7 +33,7 @@ from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import plain_features
 from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.fitting import fit
 from promptpool.learners.head import Head
@@ -69,7 +69,7 @@ class Co2L(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         capacity: int = 1000,
         temperature: float = 0.5,

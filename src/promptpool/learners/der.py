@@ -26,7 +26,7 @@ from torch import Tensor
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import zero_or_more
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.keywords import Shared
 from promptpool.learners.replay import replay_classes, replayed
@@ -52,7 +52,7 @@ class DER(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         capacity: int = 1000,
         alpha: float = 0.1,

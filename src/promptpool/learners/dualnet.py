@@ -35,7 +35,7 @@ from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.resnet import ResNet18
 from promptpool.checks import above_zero, at_least, zero_or_more
 from promptpool.data.stream import Batch, Experience
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.keywords import Shared
 from promptpool.learners.replay import plain_logits, rehearsed, replay_classes
@@ -70,7 +70,7 @@ class DualNet(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         capacity: int = 1000,
         policy: str = "reservoir",

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.keywords import Shared
 from promptpool.learners.replay import joint_cross_entropy, rehearsed, replay_classes
@@ -42,7 +42,7 @@ class ER(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         capacity: int = 1000,
         policy: str = "reservoir",

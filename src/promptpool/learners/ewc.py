@@ -22,7 +22,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.data.stream import Batch, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
@@ -45,7 +45,7 @@ class EWC(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         strength: float = 10.0,
         fisher: str = "empirical",

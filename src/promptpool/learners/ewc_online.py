@@ -28,7 +28,7 @@ from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import at_least
 from promptpool.data.stream import Batch, Experience
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.anchor import Anchor
 from promptpool.learners.base import Learner
 from promptpool.learners.fisher import check_fisher, fisher_diagonal, trained
@@ -55,7 +55,7 @@ class OnlineEWC(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         strength: float = 10.0,
         rate: float = 0.045,

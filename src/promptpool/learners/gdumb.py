@@ -28,7 +28,7 @@ from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, zero_or_more
 from promptpool.data.stream import Batch, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.cutmix import cutmix
 from promptpool.learners.fitting import fit
@@ -64,7 +64,7 @@ class GDumb(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         capacity: int = 1000,
         epochs: int = 256,

@@ -29,7 +29,7 @@ from torch import Tensor
 from promptpool.backbones.base import Backbone
 from promptpool.checks import one_of, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.keywords import Shared
 from promptpool.learners.prompted import PromptedLearner
@@ -71,7 +71,7 @@ class L2P(PromptedLearner):
     def __init__(
         self,
         backbone: Backbone,
-        view: View,
+        view: ImageView,
         *,
         pool_size: int = 10,
         top_k: int = 5,

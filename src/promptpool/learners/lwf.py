@@ -24,7 +24,7 @@ from torch import Tensor
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import above_zero, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.keywords import Shared
 from promptpool.learners.teacher import Teacher, taught
@@ -45,7 +45,7 @@ class LwF(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         distill: float = 1.0,
         temperature: float = 2.0,

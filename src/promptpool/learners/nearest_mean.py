@@ -16,7 +16,7 @@ from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.head import with_rows
 from promptpool.optim import Descent
@@ -37,7 +37,7 @@ class NearestMean(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         distance: str = "cosine",
         seed: int = 0,

@@ -1,6 +1,6 @@
 """The four named profiles of L2P: what the paper says, and what public code does instead.
 
-A profile is only a set of values: keywords of `L2P`, of `View`, of `Plan` and of `load_backbone`. Read in
+A profile is only a set of values: keywords of `L2P`, of `ImageView`, of `Plan` and of `load_backbone`. Read in
 google-research/l2p before (`google-v1`) and after (`google-v2`) its rewrite of July 2022 and in JH-LEE-KR/l2p-pytorch
 (`pytorch-port`). Where the paper is silent, `paper` does what its authors' code does. docs/methods.md says how near
 each comes to the code it names.

@@ -19,7 +19,7 @@ from promptpool import distributed
 from promptpool.backbones.base import Backbone
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.keywords import Shared
 from promptpool.prompts import PromptPool
@@ -39,7 +39,9 @@ class PromptedLearner(Learner):
     backbone: Backbone
     pool: PromptPool
 
-    def __init__(self, backbone: Backbone, view: View, *, query_view: str = "same", **shared: Unpack[Shared]) -> None:
+    def __init__(
+        self, backbone: Backbone, view: ImageView, *, query_view: str = "same", **shared: Unpack[Shared]
+    ) -> None:
         super().__init__(backbone, view, **shared)
         if not isinstance(backbone, Backbone):
             raise ValueError(f"backbone = {type(backbone).__name__}: has no tokens for prompts, use a transformer")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.data.stream import Batch, Experience
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
 from promptpool.learners.head import Head, with_rows
 from promptpool.optim import Descent
@@ -69,7 +69,7 @@ class RanPAC(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         projections: int = 2000,
         ridge: float | None = None,

@@ -35,7 +35,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.checks import at_least, inside_zero_one, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
-from promptpool.data.views import View
+from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner, check_boundaries
 from promptpool.learners.masks import Fixed, best, fixed_values, pack, signed_constant, straight_through, unpack
 from promptpool.losses import entropy
@@ -62,7 +62,7 @@ class SupSup(Learner):
     def __init__(
         self,
         backbone: FeatureExtractor,
-        view: View,
+        view: ImageView,
         *,
         density: float = 0.5,
         outputs: int = 10,

@@ -14,7 +14,7 @@ import rich.table
 from promptpool import metrics
 from promptpool.report.rows import Comparison, Measured, Metric, Row, compare, measured, seed_text
 from promptpool.report.table import UNDEFINED, Cell, Column, Table, terminal
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 
 METHOD_WIDTH = 15  # of a line of its name in a terminal
 MARK = "†"  # predictions depend on test batches

@@ -20,7 +20,7 @@ from promptpool.metrics import Matrix
 from promptpool.report.drawing import Curve, heat_map, line_chart, prompt_panels
 from promptpool.report.rows import Comparison, diagnostics, prompt_shares
 from promptpool.report.themes import WIDTH, drawing, png, svg
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 
 Runs = Mapping[str, Sequence[Run]]
 Plot = Callable[..., Figure | None]

@@ -15,7 +15,7 @@ from promptpool.report.html import page, picture_html, table_html
 from promptpool.report.plots import Picture
 from promptpool.report.rows import Comparison, Row, compare, flat, seed_text, shown
 from promptpool.report.table import Table, markdown
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 
 
 def write_report(runs: Sequence[Run], folder: Path) -> Path:

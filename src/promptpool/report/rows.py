@@ -17,7 +17,7 @@ from promptpool import metrics
 from promptpool.errors import BadFileError
 from promptpool.metrics import Matrix
 from promptpool.report.names import method_name
-from promptpool.training.folder import CONFIG, ENVIRONMENT, Run
+from promptpool.training.run_folder import CONFIG, ENVIRONMENT, Run
 
 SEEDS = ("seed", "learner.seed", "plan.seed", "backbone.seed")
 LONGEST = 30  # characters of a name that still fit beside a line in a plot

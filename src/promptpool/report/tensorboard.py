@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 
 
 def write_tensorboard(runs: Sequence[Run], folder: Path) -> Path:

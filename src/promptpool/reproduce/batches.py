@@ -19,8 +19,8 @@ from promptpool.files import locked
 from promptpool.progress import report
 from promptpool.training.checkpoint import load_checkpoint
 from promptpool.training.evaluation import count_correct
-from promptpool.training.folder import CHECKPOINT, write_json
 from promptpool.training.loop import Session
+from promptpool.training.run_folder import CHECKPOINT, write_json
 
 ORDERS, SIZES = ("task by task", "shuffled"), (1, 16, 128)
 FILE = "batches.json"

@@ -11,7 +11,7 @@ from promptpool.errors import BadFileError
 from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.runner import BusyError, is_finished, run
-from promptpool.training.folder import ENVIRONMENT, is_run, read_run
+from promptpool.training.run_folder import ENVIRONMENT, is_run, read_run
 
 FEATURES = "features"  # a folder beside the runs, for the frozen features that they share
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest
+from promptpool.experiments.cost import seconds_per_pass, work
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import is_finished
 from promptpool.report.rows import prompt_shares
 from promptpool.reproduce.batches import ORDERS, batch_counts, is_tested
-from promptpool.reproduce.costs import seconds_per_pass, work
 from promptpool.reproduce.jobs import FEATURES, Job, share_done
 from promptpool.reproduce.results import Results, batch_results, result
 from promptpool.reproduce.studies import STUDIES, Item
-from promptpool.training.folder import Run, is_run, read_run
+from promptpool.training.run_folder import Run, is_run, read_run
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from promptpool.report.names import UPPER_BOUND
 from promptpool.report.rows import Row, measured
 from promptpool.reproduce.batches import Counts
 from promptpool.reproduce.studies import STUDIES, Item
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 
 NUMBERS = ("accuracy", "accuracy_deviation", "forgetting", "forgetting_deviation")
 SHARES = "figure3.csv"  # the one study that is not a list of results

@@ -13,7 +13,7 @@ from promptpool.data.sets import DATASETS
 from promptpool.data.stream import class_counts
 from promptpool.report.plots import class_schedule
 from promptpool.report.themes import png
-from promptpool.training.folder import Run
+from promptpool.training.run_folder import Run
 
 REAL = os.environ.get("PROMPTPOOL_REAL_DATA")
 pytestmark = [

@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Archive:
+class TensorFile:
     """An open weights file. `read` gives the tensor of a name in float32, in memory of its own."""
 
     path: Path
@@ -68,7 +68,7 @@ class Archive:
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
+def open_tensor_file(path: Path) -> Iterator[TensorFile]:
     """The archive at `path`, of the kind its suffix says; open until the block ends."""
     if path.suffix not in READERS:
         kinds = ", ".join(READERS)
@@ -100,7 +100,7 @@ def _own(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def _safetensors(path: Path) -> Iterator[Archive]:
+def _safetensors(path: Path) -> Iterator[TensorFile]:
     with safe_open(path, framework="pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it has no __iter__)
         entries = {name: Entry(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
@@ -109,11 +109,11 @@ def _safetensors(path: Path) -> Iterator[Archive]:
             with _faults(path, name):
                 return _own(file.get_tensor(name))
 
-        yield Archive(path, entries, read, file.metadata() or {})
+        yield TensorFile(path, entries, read, file.metadata() or {})
 
 
 @contextmanager
-def _npz(path: Path) -> Iterator[Archive]:
+def _npz(path: Path) -> Iterator[TensorFile]:
     """As np.load reads it with allow_pickle=False, but with every header seen before any array."""
     with zipfile.ZipFile(path) as file:
         entries = {}
@@ -125,7 +125,7 @@ def _npz(path: Path) -> Iterator[Archive]:
             with _faults(path, name), file.open(f"{name}.npy") as stored:
                 return _own(torch.from_numpy(np.lib.format.read_array(stored, allow_pickle=False)))
 
-        yield Archive(path, entries, read, {})
+        yield TensorFile(path, entries, read, {})
 
 
 def _npy_entry(path: Path, stored: IO[bytes], info: zipfile.ZipInfo) -> Entry:
@@ -143,7 +143,7 @@ def _npy_entry(path: Path, stored: IO[bytes], info: zipfile.ZipInfo) -> Entry:
 
 
 @contextmanager
-def _pickle(path: Path) -> Iterator[Archive]:
+def _pickle(path: Path) -> Iterator[TensorFile]:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -165,7 +165,7 @@ def _pickle(path: Path) -> Iterator[Archive]:
         if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
             raise BadFileError(f"{path}: tensor {name}: fewer numbers stored than shape {[*tensor.shape]} needs")
     entries = {name: Entry(tuple(tensor.shape), str(tensor.dtype)[6:]) for name, tensor in tensors.items()}
-    yield Archive(path, entries, lambda name: _own(tensors[name]), {})
+    yield TensorFile(path, entries, lambda name: _own(tensors[name]), {})
 
 
 def _stranger(loaded: dict[object, object]) -> str:
