@@ -44,24 +44,6 @@ real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
 
-check: $(READY)
-	for setting in PROMPTPOOL_TEST_THREADS=2 ATEN_CPU_CAPABILITY=default; do \
-	  echo "$$setting"; env "$$setting" $(PYTEST) $(CHEAP) || exit 1; done
-
-browser-test: $(READY)
-	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
-	  { echo "browser-test needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
-	PROMPTPOOL_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -q -m browser
-
-ray-test: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[ray]'
-	$(BIN)/python -m pytest -q -m ray
-
-real-test: $(READY)
-	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
-	$(BIN)/python -m pytest -q -m real
-
 # The package as it is installed, away from its source.
 wheel-test: $(READY)
 	.ci/wheel-test $(BIN)/python
