@@ -44,53 +44,6 @@ real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
 
-check: $(READY)
-	for setting in PROMPTPOOL_TEST_THREADS=2 ATEN_CPU_CAPABILITY=default; do \
-	  echo "$$setting"; env "$$setting" $(PYTEST) $(CHEAP) || exit 1; done
-
-browser-test: $(READY)
-	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
-	  { echo "browser-test needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
-	PROMPTPOOL_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -q -m browser
-
-ray-test: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[ray]'
-	$(BIN)/python -m pytest -q -m ray
-
-real-test: $(READY)
-	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
-	$(BIN)/python -m pytest -q -m real
-
-real-tables: $(READY)
-	@[ -e "$(WEIGHTS)" ] || { echo "real-tables needs a small ViT: make real-tables WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
-	for set in cifar100 5-datasets; do \
-	  for method in nearest-mean masked-linear ft-seq-frozen "ft-seq-frozen scenario.joint=true" l2p one-prompt l2p-r ft-seq upper-bound; do \
-	    $(BIN)/promptpool run $$set-small-$$method backbone.name=$(WEIGHTS) --runs runs/real || exit 1; \
-	  done; \
-	  $(BIN)/promptpool report runs/real/$$set-small-* --out report/$$set || exit 1; \
-	done
-
-# Every method on Split CIFAR-100 with a small ViT at 56 pixels, ten images per class, five of them kept, three epochs; those of a
-# fresh ResNet-18 with fifty images per class.
-METHODS := nearest-mean ranpac masked-linear ft-seq-frozen l2p one-prompt ft-seq ewc ewc-online lwf upper-bound
-REHEARSAL := l2p-r er gdumb bic der++ co2l
-FRESH := resnet18-upper-bound supsup dualnet
-SLOW := plan.learning_rate=0.000003 learner.head_start=zeros
-SMALL := dataset.train_per_class=10 dataset.test_per_class=10 backbone.image_size=56 plan.epochs=3
-real-methods: $(READY)
-	@[ -e "$(WEIGHTS)" ] || { echo "real-methods needs a small ViT: make real-methods WEIGHTS=FILE PROMPTPOOL_DATA=FOLDER"; exit 1; }
-	for method in $(METHODS) "upper-bound $(SLOW)" "ft-seq-frozen scenario.joint=true"; do \
-	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) --runs runs/methods || exit 1; \
-	done
-	for method in $(REHEARSAL); do \
-	  $(BIN)/promptpool run cifar100-small-$$method backbone.name=$(WEIGHTS) $(SMALL) learner.capacity=500 --runs runs/methods || exit 1; \
-	done
-	for method in $(FRESH) "resnet18-upper-bound scenario.joint=false"; do \
-	  $(BIN)/promptpool run cifar100-small-$$method --runs runs/methods || exit 1; \
-	done
-	$(BIN)/promptpool report runs/methods/* --out report/methods
-
 # The package as it is installed, away from its source.
 wheel-test: $(READY)
 	.ci/wheel-test $(BIN)/python

@@ -1,6 +1,7 @@
-"""Put the tables that `promptpool reproduce` prints from docs/results/mini into the docs, between their marks.
+"""Write the tables of the docs from the CSV files in docs/results, between marks such as <!-- table2 -->.
 
-docs/results.md has them whole and the lines of docs/results/search.csv, README.md a summary of Tables 1 and 2.
+docs/results.md has the tables, README.md eight rows of them, docs/results/search.md the lines of the search. The CSV
+files have more columns: seconds, prompts in use, seeds, revisions and the names of the runs.
 
 python benchmarks/docs_tables.py
 """
@@ -9,62 +10,152 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from promptpool.experiments.config import load_config
 from promptpool.files import write_whole
-from promptpool.report.table import markdown
-from promptpool.reproduce.claims import claims, claims_table
-from promptpool.reproduce.output import study_tables
-from promptpool.reproduce.results import Result, read_results
+from promptpool.reproduce.claims import claims as decided
+from promptpool.reproduce.results import read_results
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+MINI = ROOT / "docs" / "results" / "mini"
+PAGES = ("README.md", "docs/results.md", "docs/results/search.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+EXTRA = "not in the paper"
+SUMMARY = ("FT-seq", "LwF", "L2P", "Masked linear head", "Nearest class mean", "RanPAC", "BiC", "Upper bound")
+
+Row = dict[str, str]
 
 
-def filled(text: str, folder: Path) -> str:
-    """The text with what lies between marks written anew."""
-    results = read_results(folder)
-    made = {name: markdown([*study_tables(found).values()]) for name, found in results.studies.items() if found}
-    made["claims"] = markdown([claims_table(claims(results))])
-    made["summary"] = summary(results.studies["table1"], results.studies["table2"])
-    made["search"] = searched(folder.parent / "search.csv")
+def filled(text: str, folder: Path = MINI) -> str:
+    """The text with everything between marks written anew."""
+    makers: dict[str, Callable[[Path], str]] = {
+        "streams": streams,
+        "table2": architectures,
+        "table5": parts,
+        "figure4": lengths,
+        "buffers": buffers,
+        "batches": batches,
+        "claims": claims,
+        "summary": summary,
+        "search": lambda place: search(place.parent / "search.csv"),
+    }
+    return MARKED.sub(lambda match: f"{match[1]}{makers[match[2]](folder)}\n{match[3]}", text)
 
-    def made_or_missing(name: str) -> str:
-        return made.get(name, f"Not measured yet: `promptpool reproduce {name}`.\n")
 
-    return MARKED.sub(lambda match: f"{match[1]}\n{made_or_missing(match[2])}\n{match[3]}", text)
-
-
-def summary(table1: Sequence[Result], table2: Sequence[Result]) -> str:
-    """Table 1 on its first stream with the larger buffer, and what Table 2 has on another network; one decimal."""
-    rows = [row for row in table1 if row.stream == table1[0].stream]
-    smaller = list(dict.fromkeys(row.group for row in rows if row.group.endswith("per class")))[:-1]
-    rows = [row for row in rows if row.group not in smaller] + [row for row in table2 if row.group != "ViT"]
-    lines = ["| | method | average accuracy | forgetting |", "|---|---|---:|---:|"]
+def streams(folder: Path) -> str:
+    """Tables 1, 3 and 4 side by side: a row for each method, the streams in columns."""
+    rows = [row for name in ("table1", "table3", "table4") for row in read(folder / f"{name}.csv")]
+    columns = list(dict.fromkeys(row["stream"] for row in rows))
+    sizes = {stream: list(dict.fromkeys(filter(None, map(kept, of_stream(rows, stream))))) for stream in columns}
+    found: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
-        name = f"**{row.method}**" if row.method in ("L2P", "L2P-R") else row.method
-        numbers = (short(row.accuracy, row.accuracy_deviation), short(row.forgetting, row.forgetting_deviation))
-        lines.append(f"| {row.group} | {name} | {' | '.join(numbers)} |")
-    return "\n".join(lines) + "\n"
+        group = row["group"]
+        if kept(row):
+            small = len(sizes[row["stream"]]) > 1 and sizes[row["stream"]].index(kept(row)) == 0
+            group = "small memory" if small else "large memory"
+        found.setdefault((group, row["method"]), {})[row["stream"]] = row
+    forgets = [stream for stream in columns if any(row["forgetting"] for row in of_stream(rows, stream))]
+    head = ["", "method", "classes in loss"]
+    for stream in columns:
+        head += [stream, "forgetting"] if stream in forgets else [stream]
+    body = []
+    for (group, method), by_stream in found.items():
+        cells = [group, named(method), by_stream[columns[0]]["loss_classes"] or "-"]
+        for stream in columns:
+            row = by_stream.get(stream, {})
+            cells += [cell(row, "accuracy"), cell(row, "forgetting")] if stream in forgets else [cell(row, "accuracy")]
+        body.append(cells)
+    return table(head, body, left=3)
 
 
-def searched(path: Path) -> str:
+def architectures(folder: Path) -> str:
+    """Table 2 without the references that stand beside L2P in Table 1."""
+    rows = read(folder / "table2.csv")
+    extra = {row["method"] for row in read(folder / "table1.csv") if row["group"] == EXTRA}
+    bounds = {row["group"]: float(row["accuracy"]) for row in rows if row["method"] == "Upper bound"}
+    body = []
+    for row in (row for row in rows if row["method"] not in extra):
+        below = "-" if row["method"] == "Upper bound" else f"{bounds[row['group']] - float(row['accuracy']):.1f}"
+        numbers = [cell(row, "accuracy"), cell(row, "forgetting"), below, cell(row, "task_given")]
+        body.append([row["group"], named(row["method"]), *numbers])
+    return table(["", "method", "accuracy", "forgetting", "below its bound", "task given"], body)
+
+
+def parts(folder: Path) -> str:
+    """Table 5 without the references."""
+    rows = [row for row in read(folder / "table5.csv") if row["group"] != EXTRA]
+    body = [[named(row["method"]), cell(row, "accuracy"), cell(row, "forgetting")] for row in rows]
+    return table(["glyph-five", "accuracy", "forgetting"], body, left=1)
+
+
+def lengths(folder: Path) -> str:
+    """The best and the worst of Figure 4, and what the pool's size does."""
+    said = []
+    for stream, rows in by(read(folder / "figure4.csv"), "stream").items():
+        sizes = [cell(row, "accuracy") for row in rows if row["group"] == "pool size"]
+        pools = between(row["at"] for row in rows if row["group"] == "pool size")
+        others = sorted((row for row in rows if row["group"] != "pool size"), key=lambda row: float(row["accuracy"]))
+        worst, *_, best = [f"{cell(row, 'accuracy')} (L_p = {row['at']}, {row['group']})" for row in others]
+        said.append(f"{stream}: best {best}, worst {worst}; with pools of {pools} prompts {between(sizes)}.")
+    return prose(said)
+
+
+def buffers(folder: Path) -> str:
+    """Accuracy by images kept, one method after the other."""
+    rows = read(folder / "buffers.csv")
+    sizes = ", ".join(dict.fromkeys(row["at"] for row in rows))
+    methods = by(rows, "method").items()
+    said = [f"{method} {', '.join(cell(row, 'accuracy', spread=False) for row in of)}" for method, of in methods]
+    return prose([f"Accuracy with {sizes} images per class: {'; '.join(said)}."])
+
+
+def batches(folder: Path) -> str:
+    """What each profile has with test batches of every size, in both orders."""
+    rows = read(folder / "batches.csv")
+    sizes = ", ".join(dict.fromkeys(row["at"] for row in rows))
+    said = []
+    for profile, of_profile in by(rows, "method").items():
+        orders = [f"{between(row['accuracy'] for row in of)} {order}" for order, of in by(of_profile, "group").items()]
+        said.append(f"{profile} {', '.join(orders)}")
+    return prose([f"Accuracy with test batches of {sizes}: {'; '.join(said)}."])
+
+
+def claims(folder: Path) -> str:
+    """A row for each claim, with the verdict and the numbers of each stream; one seed unless it says more."""
+    found: dict[str, list[str]] = {}
+    for claim in decided(read_results(folder)):
+        text, memory, _ = re.split(r"(, \d+ per class|)$", claim.text, maxsplit=1)
+        seeds = "" if claim.seeds == "1" else f" ({claim.seeds} seeds)"
+        found.setdefault(text, []).append(f"**{claim.verdict}**, {claim.stream}{memory}{seeds}: {claim.numbers}")
+    return table(["claim", "here"], [[text, "<br>".join(streams)] for text, streams in found.items()])
+
+
+def summary(folder: Path) -> str:
+    """Eight rows of Table 1: its first stream, and of the methods with a memory the one with the largest."""
+    rows = read(folder / "table1.csv")
+    first = {row["method"]: row for row in of_stream(rows, rows[0]["stream"])}  # the largest memory comes last
+    body = [
+        [first[method]["group"], named(method), cell(first[method], "accuracy"), cell(first[method], "forgetting")]
+        for method in SUMMARY
+    ]
+    return table(["", "method", "average accuracy", "forgetting"], body)
+
+
+def search(path: Path) -> str:
     """Every line of the search, a row for each method; bold is what methods.toml has."""
-    with path.open(encoding="utf-8", newline="") as file:
-        found = list(csv.DictReader(file))
-    lines = ["| method | lines |", "|---|---|"]
-    for method in dict.fromkeys(line["method"] for line in found):
+    body = []
+    for method, lines in by(read(path), "method").items():
         name, many = f"glyphs100-{method}", "dataset.train_per_class=50"  # unless a line says otherwise
         chosen, texts = load_config(name, [many]), []
-        for line in (line for line in found if line["method"] == method):
+        for line in lines:
             given = line["values"].split()
-            has = load_config(name, [many, *given]) == chosen
             text = f"{', '.join(filter(None, map(in_words, given)))}: {line['average accuracy']}"
-            texts.append(f"**{text}**" if has else text)
-        lines.append(f"| {method} | {'; '.join(texts)} |")
-    return "\n".join(lines) + "\n"
+            texts.append(f"**{text}**" if load_config(name, [many, *given]) == chosen else text)
+        body.append([method, "; ".join(texts)])
+    return table(["method", "lines"], body)
 
 
 def in_words(override: str) -> str:
@@ -79,10 +170,54 @@ def in_words(override: str) -> str:
     return value if name == "plan.learning_rate" else f"{name.partition('.')[2].replace('_', ' ')} {value}"
 
 
-def short(value: str, deviation: str) -> str:
+def read(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def by(rows: Iterable[Row], name: str) -> dict[str, list[Row]]:
+    """The rows grouped by a column, in order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[name], []).append(row)
+    return found
+
+
+def of_stream(rows: Iterable[Row], stream: str) -> list[Row]:
+    return [row for row in rows if row["stream"] == stream]
+
+
+def kept(row: Row) -> str:
+    """How many images per class a row's group keeps, in words; empty if it keeps none."""
+    return row["group"] if row["group"].endswith("per class") else ""
+
+
+def named(method: str) -> str:
+    return f"**{method}**" if method in ("L2P", "L2P-R") else method
+
+
+def cell(row: Row, name: str, *, spread: bool = True) -> str:
+    """A number of a row with its deviation over seeds; one decimal."""
+    value, deviation = row.get(name, ""), row.get(f"{name}_deviation", "") if spread else ""
     return f"{float(value):.1f}" + (f" ± {float(deviation):.1f}" if deviation else "") if value else "-"
 
 
+def between(values: Iterable[str]) -> str:
+    """The range of some numbers."""
+    found = sorted(values, key=float)
+    return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+
+
+def prose(sentences: Iterable[str]) -> str:
+    return textwrap.fill(" ".join(sentences), 120)
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int = 2) -> str:
+    """A Markdown table; the first `left` columns hold words."""
+    rule = ["---" if index < left else "---:" for index in range(len(head))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))
+
+
 if __name__ == "__main__":
-    for page in (DOCS / "results.md", DOCS.parent / "README.md"):
-        write_whole(page, filled(page.read_text(encoding="utf-8"), DOCS / "results" / "mini").encode())
+    for page in (ROOT / name for name in PAGES):
+        write_whole(page, filled(page.read_text(encoding="utf-8")).encode())

@@ -1,10 +1,10 @@
 """How much a frozen ViT's features say at the [class] row, and at the rows of prompts that were never trained.
 
     python benchmarks/readout.py
-    python benchmarks/readout.py --backbone WEIGHTS --datasets cifar100 5-datasets --preset cifar100-small-l2p
+    python benchmarks/readout.py --backbone WEIGHTS --datasets cifar100 5-datasets --run cifar100-l2p
 
 L2P reads its features at the prompt rows. Where those say less than the [class] row, prompts have to win the difference
-back before they can gain anything. Nearest class mean measures both without training; the control is a preset of L2P
+back before they can gain anything. Nearest class mean measures both without training; the control is a run of L2P
 with its head trained and its prompts left as they start.
 """
 
@@ -43,9 +43,9 @@ def nearest_mean(train: Tensor, train_y: Tensor, test: Tensor, test_y: Tensor) -
     return float((test @ F.normalize(sums, dim=-1).T).argmax(dim=1).eq(test_y).float().mean())
 
 
-def head_on_untrained_prompts(preset: str, backbone: str) -> float:
-    """The average accuracy of `promptpool run PRESET` when prompts and keys do not learn."""
-    built = build(load_config(preset, [f"backbone.name={backbone}"]))
+def head_on_untrained_prompts(run: str, backbone: str) -> float:
+    """The average accuracy of `promptpool run RUN` when prompts and keys do not learn."""
+    built = build(load_config(run, [f"backbone.name={backbone}"]))
     built.learner.get_submodule("pool").requires_grad_(False)
     return average_accuracy(accuracy_matrix(list(learn(built.learner, built.stream, built.plan))))
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=["glyphs-validation", "glyphs100", "glyph-five"])
     parser.add_argument("--backbone", default="vit-glyphs")
-    parser.add_argument("--preset", default="glyphs100-l2p", help="the L2P whose prompts are left as they start")
+    parser.add_argument("--run", default="glyphs100-l2p", help="the L2P whose prompts are left as they start")
     options = parser.parse_args()
     backbone = load_backbone(options.backbone)
     view = ImageView(backbone.image_size, values=backbone.values or "unit")
@@ -69,8 +69,8 @@ def main() -> None:
             test_rows = features(learner, test, prompted=prompted)
             cells.append(100 * nearest_mean(train_rows, train.y, test_rows, test.y))
         print(f"{name:20}{cells[0]:14.1f}{cells[1]:22.1f}{cells[2]:22.1f}")
-    control = head_on_untrained_prompts(options.preset, options.backbone)
-    print(f"{options.preset}, head on untrained prompts: {100 * control:.1f}")
+    control = head_on_untrained_prompts(options.run, options.backbone)
+    print(f"{options.run}, head on untrained prompts: {100 * control:.1f}")
 
 
 if __name__ == "__main__":

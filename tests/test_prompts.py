@@ -123,6 +123,11 @@ def test_a_score_beyond_rounding_is_never_passed_over() -> None:
     assert lowest(scores, torch.full((4,), 1e-6), 3).tolist() == [[3, 1, 2], [0, 1, 2]]
 
 
+def test_a_score_that_is_no_number_is_chosen_last_and_none_twice() -> None:
+    scores = torch.tensor([[0.3, torch.nan, 0.1, 0.2], [torch.nan] * 4])
+    assert lowest(scores, torch.zeros(4), 4).tolist() == [[2, 3, 0, 1], [0, 1, 2, 3]]
+
+
 def test_unused_prompts_win_even_over_a_key_that_equals_the_query() -> None:
     keys = normal(64, 768)  # for some of them 1 - cosine rounds below zero
     for used in range(32, 64):

@@ -141,12 +141,13 @@ def lowest(scores: Tensor, rounding: Tensor, count: int) -> Tensor:
 
     Scores that lie within the `rounding` [M] of the least of them are equal, and the lowest column is taken.
     """
-    left, chosen = scores.clone(), []
+    left, chosen = scores.nan_to_num(nan=torch.inf), []
+    taken = torch.zeros_like(left, dtype=torch.bool)
     for _ in range(count):
-        least, place = left.min(dim=1, keepdim=True)
-        equal = left <= least + rounding.to(left)[place]
+        least, place = left.masked_fill(taken, torch.inf).min(dim=1, keepdim=True)
+        equal = (left <= least + rounding.to(left)[place]) & ~taken
         chosen.append(equal.int().argmax(dim=1, keepdim=True))  # the first of them
-        left.scatter_(1, chosen[-1], torch.inf)
+        taken = taken.scatter(1, chosen[-1], True)
     return torch.cat(chosen, dim=1)
 
 

@@ -9,12 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from image_files import write_images
+from promptpool import __version__
 from promptpool.backbones.base import FeatureExtractor
 from promptpool.cli import app
 from promptpool.data.views import ImageView
+from promptpool.experiments import identity
 from promptpool.experiments.catalogue import pairs
 from promptpool.experiments.config import Config, ConfigError, completed, load_config
-from promptpool.experiments.identity import differences, essential, run_folder, upgraded
+from promptpool.experiments.identity import differences, essential, run_folder, upgraded, written
 from promptpool.experiments.runner import is_finished, run
 from promptpool.learners import LEARNERS
 from promptpool.learners.nearest_mean import NearestMean
@@ -90,8 +92,8 @@ def test_a_run_of_an_earlier_version_is_found_and_reported(tmp_path: Path) -> No
     ("override", "said"),
     [
         ("dataset.train_per_class=3", "dataset.train_per_class = 2 there, 3 here"),
-        ("view.values=imagenet", "view.values = [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]] there, imagenet here"),
-        ("learner.distance=euclidean", "learner.distance = default there, euclidean here"),
+        ("view.values=imagenet", 'view.values = [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]] there, "imagenet" here'),
+        ("learner.distance=euclidean", 'learner.distance = "cosine" there, "euclidean" here'),
         ("seed=1", "seed = 0 there, 1 here"),
     ],
 )
@@ -111,7 +113,7 @@ def test_an_earlier_run_with_a_view_of_its_own_is_not_taken_for_the_backbones(tm
     file.write_text(file.read_text().replace("values = [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]", 'values = "imagenet"'))
     config = load_config("glyph-five-nearest-mean", SMALL)
     assert differences(config, file.parent) == [
-        "view.values = imagenet there, ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)) here",
+        'view.values = "imagenet" there, [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]] here',
     ]
     assert run_folder(tmp_path / "runs", "glyph-five-nearest-mean", config) != file.parent
 
@@ -126,7 +128,7 @@ def test_a_view_is_compared_whoever_decided_it(preset: Path, tmp_path: Path) -> 
     typed = ["run", str(preset), "learner.name=nearest-mean", "view.values=imagenet", "--folder", str(folder)]
     result = CliRunner().invoke(app, typed)
     assert result.exit_code == 2
-    assert "view.values = unit there, imagenet here" in result.stderr
+    assert 'view.values = "unit" there, "imagenet" here' in result.stderr
 
 
 def test_a_new_keyword_leaves_runs_where_they_are(
@@ -147,7 +149,7 @@ def test_a_new_keyword_leaves_runs_where_they_are(
     assert is_finished(folder, config)
     other = load_config(str(preset), [*asked, "learner.brand_new=8"])
     assert run_folder(runs, "small", other) != folder
-    with pytest.raises(ConfigError, match=r"learner\.brand_new = default there, 8 here"):
+    with pytest.raises(ConfigError, match=r"learner\.brand_new = 7 there, 8 here"):
         is_finished(folder, other)
 
 
@@ -183,7 +185,7 @@ def test_a_run_on_ones_own_images_of_an_earlier_version_is_found_and_goes_on(tmp
     in_old_words(folder, size=0)
     assert is_finished(folder, config)
     other = own(tmp_path, "scenario.classes_per_task=1")
-    assert differences(other, folder) == ["scenario.classes_per_task = default there, 1 here"]
+    assert differences(other, folder) == ['scenario.classes_per_task = "none" there, 1 here']
 
 
 def test_images_of_the_size_that_was_the_default_are_another_run(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_images_of_the_size_that_was_the_default_are_another_run(tmp_path: Path)
     folder = run_folder(tmp_path / "runs", "own", config)
     next(run(config, folder))
     in_old_words(folder, size=224)
-    assert differences(config, folder) == ["dataset.size = 224 there, None here"]
+    assert differences(config, folder) == ['dataset.size = 224 there, "none" here']
     assert differences(own(tmp_path, "dataset.size=224"), folder) == []
     assert essential(config)["dataset"]["size"] is None, "a folder named without a size was one of 224"
 
@@ -216,3 +218,47 @@ def test_only_the_zeros_of_earlier_versions_are_put_in_new_words() -> None:
 def test_a_configuration_of_a_newer_version_is_refused(preset: Path) -> None:
     with pytest.raises(ConfigError, match="format = 99: is of a newer version"):
         load_config(str(preset), ["format=99"])
+
+
+def test_a_runs_own_configuration_can_be_run_again(preset: Path, tmp_path: Path) -> None:
+    config = load_config(str(preset), ["learner.name=nearest-mean"])
+    for _ in run(config, tmp_path / "run"):
+        pass
+    assert load_config(str(tmp_path / "run/config.toml")) == config
+    explicit = load_config(str(preset), ["learner.name=nearest-mean", "view.values=imagenet"])
+    (tmp_path / "explicit.toml").write_text(written(explicit, {"size": 32, **explicit["view"]}))
+    assert load_config(str(tmp_path / "explicit.toml")) == explicit
+
+
+def test_a_run_of_another_format_is_another(preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(str(preset), ["learner.name=nearest-mean"])
+    folder = run_folder(tmp_path, "small", config)
+    for _ in run(config, folder):
+        pass
+    monkeypatch.setattr(identity, "FORMAT", 3)
+    monkeypatch.setattr(identity, "SAME", (3,))
+    assert run_folder(tmp_path, "small", config) != folder
+    assert differences(config, folder) == ["format = 2 there, 3 here"]
+
+
+def test_an_earlier_run_is_found_where_its_weights_are_not_at_hand(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "runs")
+    folder = tmp_path / "runs/glyph-five-nearest-mean-47e75a70"
+    file = folder / "config.toml"
+    file.write_text(file.read_text().replace('name = "vit-glyphs"', 'name = "gone.npz"'))
+    config = load_config("glyph-five-nearest-mean", [*SMALL, "backbone.name=gone.npz"])
+    assert is_finished(folder, config)
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, folder = load_config(str(preset), ["learner.name=nearest-mean"]), tmp_path / "run"
+    steps = run(config, folder, seconds=0)
+    for _ in range(3):
+        next(steps)
+    steps.close()
+    monkeypatch.setattr("promptpool.experiments.runner.__version__", "9.9")
+    for _ in run(config, folder):
+        pass
+    found = read_run(folder).environment
+    assert found["promptpool"] == "9.9"
+    assert [each["promptpool"] for each in found["earlier"]] == [__version__]

@@ -96,7 +96,7 @@ def test_a_folder_of_another_configuration_is_refused_and_left_alone(preset: Pat
     before = (tmp_path / "run/config.toml").read_bytes()
     result = CliRunner().invoke(app, ["run", str(preset), "--folder", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "other values: learner.name = nearest-mean there, l2p here" in result.stderr
+    assert 'other values: learner.name = "nearest-mean" there, "l2p" here' in result.stderr
     assert (tmp_path / "run/config.toml").read_bytes() == before
 
 

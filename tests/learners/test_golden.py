@@ -1,9 +1,10 @@
-"""The accuracy counts of every learner on the toy stream, so that a refactor shows it changed nothing.
+"""The accuracy counts and scores of every learner on the toy stream, so that a refactor shows it changed nothing.
 
 Runs are in double precision, where rounding cannot move an image: the scores of the two best classes of every test
 image differ by more than processors and numbers of threads do, which is checked, and so counts are compared exactly.
+Scores are compared to six digits; they tell learners apart that are right on the same images.
 
-Counts of a new learner, or of one that is meant to change: delete its entry, then
+What a new learner does, or one that is meant to change: delete its entry, then
 
     PYTHONPATH=tests .venv/bin/python tests/learners/test_golden.py
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -48,35 +50,51 @@ def double_precision() -> Iterator[None]:
 
 
 @torch.no_grad()
-def margin(session: Session) -> float:
-    """How far the best score is ahead of the second, for the test image where it is least."""
+def judged(session: Session) -> tuple[float, float]:
+    """The mean square of the scores, and by how much the best is ahead of the second where that is least."""
     learner, seen = session.learner, torch.tensor(session.learner.seen)
-    least = torch.inf
-    for test in session.stream.tests:
-        scores = only(learner.logits(test.batch(slice(None))), seen)[:, seen]
-        best = scores.topk(2, dim=1).values
-        least = min(least, float((best[:, 0] - best[:, 1]).min()))
-    return least
+    tests = [only(learner.logits(test.batch(slice(None))), seen)[:, seen] for test in session.stream.tests]
+    scores = torch.cat(tests)
+    best = scores.topk(2, dim=1).values
+    real = scores[scores > torch.finfo(scores.dtype).min / 2]  # SupSup has none for other tasks than the inferred
+    return float(real.square().mean()), float((best[:, 0] - best[:, 1]).min())
 
 
-def run(name: str) -> tuple[list[list[int | None]], float]:
-    """The counts of each record, and the least margin at the end of an experience."""
+def run(name: str, **values: Any) -> tuple[dict[str, Any], float]:
+    """The counts and mean square scores of each record, and the least margin at the end of an experience."""
     view = toy_view(name)
     with double_precision():
         double = DoubleView(**{field.name: getattr(view, field.name) for field in fields(view)})
-        session = Session(toy_learner(name, view=double), toy_stream(), toy_plan(name))
-        margins = [margin(session) for step in session if step.record is not None]
-    return [list(record.correct) for record in session.records], min(margins)
+        session = Session(toy_learner(name, view=double, **values), toy_stream(), toy_plan(name))
+        found = [judged(session) for step in session if step.record is not None]
+    counts = [list(record.correct) for record in session.records]
+    return {"counts": counts, "scores": [square for square, _ in found]}, min(least for _, least in found)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_counts_are_as_they_were(name: str) -> None:
+def test_counts_and_scores_are_as_they_were(name: str) -> None:
     found, least = run(name)
+    known = json.loads(GOLDEN.read_text())[name]
     assert least > MARGIN, f"rounding could move an image: train {name} otherwise in toys.py"
-    assert found == json.loads(GOLDEN.read_text())[name]
+    assert found["counts"] == known["counts"]
+    assert found["scores"] == pytest.approx(known["scores"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("ewc", {"strength": 0.0}), ("der++", {"alpha": 0.0}), ("lwf", {"distill": 0.0})]
+)
+def test_a_learner_without_one_of_its_terms_is_another(name: str, values: dict[str, Any]) -> None:
+    known = json.loads(GOLDEN.read_text())[name]
+    assert run(name, **values)[0]["scores"] != pytest.approx(known["scores"], rel=1e-6)
+
+
+def test_no_two_learners_are_the_same() -> None:
+    scores = [tuple(entry["scores"]) for entry in json.loads(GOLDEN.read_text()).values()]
+    assert len({tuple(f"{score:.6e}" for score in each) for each in scores}) == len(scores)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     known = json.loads(GOLDEN.read_text())
-    GOLDEN.write_text(json.dumps({name: known.get(name) or run(name)[0] for name in LEARNERS}) + "\n")
+    lines = [f"{json.dumps(name)}: {json.dumps(known.get(name) or run(name)[0])}" for name in LEARNERS]
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")

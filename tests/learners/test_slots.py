@@ -1,7 +1,7 @@
 """Slots and what they inherit: three tasks against a transcription in loops, in double precision.
 
-Written from the table of profiles in docs/methods.md: in training task t takes prompts tN to (t + 1)N - 1, which start
-from those of task t - 1; where the pool does not reach, and at test, prompts are chosen by their keys, with a vote.
+Written from what the public codes do: in training task t takes prompts tN to (t + 1)N - 1, which start from those of
+task t - 1; where the pool does not reach, and at test, prompts are chosen by their keys, with a vote.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Runs learners twice, and once more stopped in the middle of an epoch, on several threads.
+"""Runs learners on several threads and prints a hash of all that each ends with.
 
-    python repeat_worker.py THREADS FOLDER LEARNER...
+    python repeat_worker.py whole|stop|resume THREADS FOLDER LEARNER...
 
-Each must end with the same bytes. Batches are large enough for torch to share them out: a batch of L2P has 32 images
-with 25 prompt tokens of 64 numbers, 51,200 in all. Prints the names of those that do not repeat.
+`stop` leaves a checkpoint in the middle of an epoch, with which `resume` goes on in another process. Batches are large
+enough for torch to share them out: one of L2P has 32 images with 25 prompt tokens of 64 numbers, 51,200 in all.
 """
 
 from __future__ import annotations
@@ -42,27 +42,20 @@ def ended(running: Session) -> str:
     return digest.hexdigest()
 
 
-def stopped(name: str, checkpoint: Path) -> Session:
-    """A session that goes on from the middle of the second experience's last epoch."""
-    first = session(name)
-    middle = first.steps - 1
-    for step in first:
-        if step.step >= middle:
-            break
-    save_checkpoint(checkpoint, first)
-    second = session(name)
-    load_checkpoint(checkpoint, second)
-    return second
-
-
-def repeats(name: str, folder: Path) -> bool:
-    return len({ended(session(name)), ended(session(name)), ended(stopped(name, folder / f"{name}.checkpoint"))}) == 1
-
-
 def main() -> None:
-    threads, folder, names = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    what, threads, folder, names = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
     torch.set_num_threads(threads)
-    print(" ".join(name for name in names if not repeats(name, folder)))  # noqa: T201
+    for name in names:
+        running, checkpoint = session(name), folder / f"{name}.checkpoint"
+        if what == "stop":
+            for step in running:
+                if step.step >= running.steps - 1:
+                    break
+            save_checkpoint(checkpoint, running)
+            continue
+        if what == "resume":
+            load_checkpoint(checkpoint, running)
+        print(name, ended(running))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -20,20 +20,29 @@ from toys import METHODS, SHORT, tensors, toy_learner, toy_stream
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("part", range(3))
-def test_every_learner_repeats_and_resumes_to_the_byte(threads: int, part: int, tmp_path: Path) -> None:
-    names = [*METHODS][part::3]
-    command = [sys.executable, str(TESTS / "training/repeat_worker.py"), str(threads), str(tmp_path), *names]
+def ends(what: str, threads: int, folder: Path, names: list[str]) -> list[str]:
+    """What a process of its own prints: a hash for each learner."""
+    command = [sys.executable, str(TESTS / "training/repeat_worker.py"), what, str(threads), str(folder), *names]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}",
         "OMP_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "passive",
     }
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    assert ended.stdout.split() == [], f"do not repeat with {threads} threads"
+    return ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("part", range(3))
+def test_every_learner_repeats_and_resumes_to_the_byte(threads: int, part: int, tmp_path: Path) -> None:
+    names = [*METHODS][part::3]
+    once, again = (ends("whole", threads, tmp_path, names) for _ in range(2))
+    assert len(once) == len(names)
+    assert again == once, f"does not repeat with {threads} threads"
+    ends("stop", threads, tmp_path, names)
+    assert ends("resume", threads, tmp_path, names) == once, f"does not resume with {threads} threads"
 
 
 def inner(learner: Any) -> Iterator[torch.Tensor]:

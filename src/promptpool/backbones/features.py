@@ -15,9 +15,11 @@ view, or was made with another number of threads or another version of torch.
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 from collections import deque
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import torch
@@ -102,12 +104,15 @@ class FrozenFeatures:
         features = self.backbone.features(self.view.plain(images))
         self._keep(list(chunk.values()), features[list(chunk)])
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """A hash of what the bits of a feature depend on beside the image: backbone, view, versions and threads."""
+        """A hash of what the bits of a feature depend on beside the image: backbone, view, machine and threads."""
         device = next((parameter.device.type for parameter in self.backbone.parameters()), "cpu")
-        machine = (torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), device, CHUNK)
-        return hashlib.sha256(repr((self.backbone.fingerprint(), asdict(self.view), machine)).encode()).hexdigest()
+        return hashlib.sha256(repr((self._weights, asdict(self.view), device, _machine(), CHUNK)).encode()).hexdigest()
+
+    @cached_property
+    def _weights(self) -> str:
+        return self.backbone.fingerprint()
 
     def save(self, path: Path) -> None:
         """Write all features to a file."""
@@ -142,3 +147,18 @@ class FrozenFeatures:
             self._table = larger
         self._table[len(self._slots) : needed] = features.cpu()
         self._slots.update(zip(ids, range(len(self._slots), needed), strict=True))
+
+
+def _machine() -> tuple[object, ...]:
+    """What rounds: versions, processor, the instructions it may use, and the number of threads."""
+    limits = tuple(os.environ.get(name, "") for name in ("MKL_CBWR", "DNNL_MAX_CPU_ISA"))
+    return torch.__version__, _processor(), torch.backends.cpu.get_cpu_capability(), limits, torch.get_num_threads()
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

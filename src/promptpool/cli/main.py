@@ -24,7 +24,7 @@ from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
 from promptpool.errors import BadFileError
 from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
-from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest, to_toml
+from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest, typed
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
 from promptpool.report.comparison import terminal_tables
@@ -103,8 +103,9 @@ def show_all(
 
 def _set(tables: dict[str, Config]) -> str:
     """Values as they would be typed."""
-    lines = [f"{table}.{line}" for table, values in tables.items() for line in to_toml(values).splitlines()]
-    return ", ".join(line.replace(" = ", "=", 1) for line in lines)
+    return ", ".join(
+        f"{table}.{key}={typed(value)}" for table, values in tables.items() for key, value in values.items()
+    )
 
 
 def _read_all(folders: list[Path]) -> list[Run]:

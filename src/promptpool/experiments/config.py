@@ -48,6 +48,7 @@ SHIPPED = "vit-glyphs"
 UNTRAINED: dict[str, Callable[..., Any]] = {"resnet18": resnet18}  # backbones with fresh weights, by name
 EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
 FORMAT = 2  # of a written configuration; it grows whenever a default comes to mean something else
+DECIDED = "view_by_backbone"  # the key of a written configuration that names what the backbone decided of the view
 
 
 class ConfigError(ValueError):
@@ -74,9 +75,13 @@ def read_config(name_or_path: str, *, scale: str | None = None) -> Config:
     if scale is not None:
         raise ConfigError(f"scale = {scale!r}: a file of one's own says its sizes itself")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
+    decided = raw.pop(DECIDED, [])  # in the config.toml of a run folder
+    if isinstance(decided, list) and isinstance(raw.get("view"), dict):
+        raw["view"] = {key: value for key, value in raw["view"].items() if key not in decided}
+    return raw
 
 
 def overridden(config: Config, overrides: Sequence[str]) -> Config:
@@ -289,14 +294,15 @@ def _override(config: Config, text: str) -> None:
 
 def to_toml(config: Config) -> str:
     """The configuration as a file that `load_config` reads."""
-    lines = [f"{name} = {_written(value)}" for name, value in config.items() if not isinstance(value, dict)]
+    lines = [f"{name} = {typed(value)}" for name, value in config.items() if not isinstance(value, dict)]
     for table, values in config.items():
         if isinstance(values, dict):
-            lines += ["", f"[{table}]", *(f"{name} = {_written(value)}" for name, value in values.items())]
+            lines += ["", f"[{table}]", *(f"{name} = {typed(value)}" for name, value in values.items())]
     return "\n".join(lines) + "\n"
 
 
-def _written(value: Any) -> str:
+def typed(value: Any) -> str:
+    """A value as it is written in TOML."""
     if value is None:
         return '"none"'
     if isinstance(value, bool):
@@ -304,5 +310,5 @@ def _written(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes as JSON does
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_written(item) for item in value)}]"
+        return f"[{', '.join(typed(item) for item in value)}]"
     return repr(value)

@@ -10,15 +10,27 @@ import hashlib
 import json
 import re
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from promptpool.errors import BadFileError
 from promptpool.experiments.build import backbone_view
-from promptpool.experiments.config import FORMAT, TABLES, Config, ConfigError, completed, defaults, target, to_toml
+from promptpool.experiments.config import (
+    DECIDED,
+    FORMAT,
+    TABLES,
+    Config,
+    ConfigError,
+    completed,
+    defaults,
+    target,
+    to_toml,
+    typed,
+)
 from promptpool.training.run_folder import CONFIG, is_run
 
-DECIDED = "view_by_backbone"  # the key of a written configuration that names what the backbone decided
+SAME = (1, FORMAT)  # the formats in which the same values mean the same; the first had no number
 
 
 def essential(config: Config) -> Config:
@@ -63,14 +75,17 @@ def differences(config: Config, path: Path) -> list[str]:
         held.pop(name, None)
     held["view"] = {key: value for key, value in view.items() if key not in ("size", "values")}
     plain = config | {"view": {key: value for key, value in config["view"].items() if key not in ("size", "values")}}
-    theirs, ours = (_readable(essential(whole)) for whole in (completed(held), plain))
-    found = [] if theirs["seed"] == ours["seed"] else [f"seed = {theirs['seed']} there, {ours['seed']} here"]
+    theirs, ours = completed(held), plain
+    found = [] if held.get("format", 1) in SAME else [f"format = {held['format']} there, {FORMAT} here"]
+    if theirs["seed"] != ours["seed"]:
+        found.append(f"seed = {theirs['seed']} there, {ours['seed']} here")
+    there, here = essential(theirs), essential(ours)
     for table in TABLES:
-        for key in sorted({*theirs[table], *ours[table]}):
-            there, here = (side[table].get(key, "default") for side in (theirs, ours))
-            if there != here:
-                found.append(f"{table}.{key} = {there} there, {here} here")
-    return found + _view_differences(config, view, decided)
+        for key in sorted({*there[table], *here[table]}):
+            values = [whole[table].get(key, "default") for whole in (theirs, ours)]
+            if _readable(values[0]) != _readable(values[1]):
+                found.append(f"{table}.{key} = {typed(values[0])} there, {typed(values[1])} here")
+    return found or _view_differences(config, view, decided)
 
 
 def upgraded(raw: Config) -> Config:
@@ -96,10 +111,19 @@ def _view_differences(config: Config, held: dict[str, Any], decided: list[str] |
         elif decided is not None:
             here = held.get(key) if key in decided else "the backbone's own"
         else:
-            here = backbone_view(config)[key]
+            here = _own_view(json.dumps(config["backbone"])).get(key, held.get(key))
         if key in held and _readable(here) != _readable(held[key]):
-            found.append(f"view.{key} = {held[key]} there, {here} here")
+            found.append(f"view.{key} = {typed(held[key])} there, {typed(here)} here")
     return found
+
+
+@lru_cache(maxsize=8)
+def _own_view(backbone: str) -> Config:
+    """The size and values that a backbone, written as JSON, decides; nothing where its weights are not at hand."""
+    try:
+        return backbone_view({"backbone": json.loads(backbone)})
+    except (BadFileError, ConfigError, ModuleNotFoundError, OSError):
+        return {}
 
 
 def _differs(config: Config, path: Path) -> bool:

@@ -37,6 +37,7 @@ from promptpool.training.run_folder import (
     write_records,
 )
 
+ROUNDING = ("promptpool", "python", "torch", "numpy", "machine", "threads", "device", "ranks", "revision")
 STRETCHES = 50  # of a stream without boundaries, in the picture of its schedule
 
 
@@ -92,12 +93,24 @@ def open_session(built: Built, path: Path) -> Session:
         load_checkpoint(path / CHECKPOINT, session)
     if distributed.rank() == 0:
         write_whole(path / CONFIG, written(built.config, asdict(built.learner.view)).encode())
-        write_json(path / ENVIRONMENT, environment(built))
+        write_json(path / ENVIRONMENT, _with_earlier(environment(built), path, going_on=session.step_count > 0))
         if not built.stream.boundaries:
             write_json(path / SCHEDULE, class_counts(built.stream, STRETCHES))
         if session.records:
             write_records(path, session.records)
     return session
+
+
+def _with_earlier(present: dict[str, Any], path: Path, *, going_on: bool) -> dict[str, Any]:
+    """The environment of a run, and before it those in which its earlier part was made, where they differ."""
+    if not going_on or not (path / ENVIRONMENT).exists():
+        return present
+    before = read_run(path).environment
+    part = {name: before.get(name) for name in ROUNDING}
+    earlier = before.get("earlier", [])
+    if part != {name: present[name] for name in ROUNDING}:
+        earlier = [*earlier, part]
+    return present | ({"earlier": earlier} if earlier else {})
 
 
 def device() -> torch.device:
@@ -107,7 +120,8 @@ def device() -> torch.device:
     """
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    alone = "WORLD_SIZE" not in os.environ  # ranks cannot exchange tensors of mps
+    return torch.device("mps" if alone and torch.backends.mps.is_available() else "cpu")
 
 
 def environment(built: Built) -> dict[str, Any]:

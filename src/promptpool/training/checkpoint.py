@@ -95,7 +95,11 @@ def load_checkpoint(path: Path, session: Session) -> None:
         raise BadFileError(f"{path}: not a checkpoint of ours")
     theirs, ours = header.get("belongs"), json.loads(json.dumps(belongs(session)))
     usual = json.loads(json.dumps(_defaults(session)))
-    differing = [name for name in ours if not isinstance(theirs, dict) or _differs(theirs.get(name), ours[name], usual)]
+    differing = [
+        name
+        for name in ours
+        if not isinstance(theirs, dict) or _differs(theirs.get(name), ours[name], usual.get(name, {}))
+    ]
     if differing:
         hint = "; the data have changed since, a new run needs a folder of its own" if differing == ["stream"] else ""
         raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}{hint}")
@@ -129,12 +133,12 @@ def belongs(session: Session) -> dict[str, Any]:
     }
 
 
-def _defaults(session: Session) -> dict[str, Any]:
+def _defaults(session: Session) -> dict[str, dict[str, Any]]:
     """The defaults of learner, view and plan, by keyword."""
-    found: dict[str, Any] = {}
-    for target in (type(session.learner), type(session.learner.view), type(session.plan)):
-        parameters = inspect.signature(target).parameters.items()
-        found |= {name: value.default for name, value in parameters if value.default is not inspect.Parameter.empty}
+    found = {}
+    for name, owner in (("learner", session.learner), ("view", session.learner.view), ("plan", session.plan)):
+        parameters = inspect.signature(type(owner)).parameters.items()
+        found[name] = {key: value.default for key, value in parameters if value.default is not inspect.Parameter.empty}
     return found
 
 
