@@ -20,7 +20,7 @@ from promptpool.reproduce.claims import claims as decided
 from promptpool.reproduce.results import read_results
 
 ROOT = Path(__file__).parent.parent
-MINI = ROOT / "docs" / "results" / "mini"
+MINI = ROOT / "src" / "promptpool" / "reproduce" / "stored" / "mini"
 PAGES = ("README.md", "docs/results.md", "docs/results/search.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 EXTRA = "not in the paper"
@@ -40,7 +40,7 @@ def filled(text: str, folder: Path = MINI) -> str:
         "batches": batches,
         "claims": claims,
         "summary": summary,
-        "search": lambda place: search(place.parent / "search.csv"),
+        "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
     }
     return MARKED.sub(lambda match: f"{match[1]}{makers[match[2]](folder)}\n{match[3]}", text)
 

@@ -8,18 +8,19 @@ import pytest
 from typer.testing import CliRunner
 
 from promptpool.cli import app
+from promptpool.reproduce.expected import stored
 from promptpool.reproduce.plan import Request
 from promptpool.reproduce.results import read_results
 from promptpool.reproduce.studies import STUDIES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-STORED = DOCS / "results" / "mini"
+STORED = stored()
 TABLES = runpy.run_path(str(DOCS.parent / "benchmarks" / "docs_tables.py"))
 KEPT = [path.stem for path in sorted(STORED.glob("*.csv")) if path.stem != "figure3"]
 
 
 def printed(name: str) -> str:
-    command = ["reproduce", name, "--from", str(STORED), "--format", "markdown"]
+    command = ["reproduce", name, "--from", "stored", "--format", "markdown"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -61,8 +62,8 @@ def test_the_tables_of_the_paper_are_there() -> None:
 
 def test_stored_results_are_of_runs_that_the_command_would_make() -> None:
     made = {job.folder.name for job in Request(tuple(STUDIES), "mini", 3, Path("runs")).jobs()}
-    stored = [result for results in read_results(STORED).studies.values() for result in results]
-    assert {run for result in stored for run in result.runs.split()} <= made
+    kept = [result for results in read_results(STORED).studies.values() for result in results]
+    assert {run for result in kept for run in result.runs.split()} <= made
 
 
 def test_stored_results_say_which_revision_made_them() -> None:

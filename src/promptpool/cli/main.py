@@ -30,6 +30,7 @@ from promptpool.learners.profiles import PROFILES
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
 from promptpool.report.tensorboard import write_tensorboard
+from promptpool.reproduce.expected import expected
 from promptpool.training.run_folder import Run, is_run, read_run
 
 BACKBONES = {
@@ -79,13 +80,14 @@ def report(
 
 @app.command("list")
 def show_all(
-    what: Annotated[str, typer.Argument(help="Only these: benchmarks, methods, profiles, datasets, ...")] = "",
+    what: Annotated[str, typer.Argument(help="Only these: benchmarks, methods, measured, profiles, ...")] = "",
     like: Annotated[str, typer.Option(help='Only names like this, such as "cifar100-*".')] = "*",
 ) -> None:
-    """List benchmarks and methods, any two of which make a run, and profiles, learners, data, scenarios, backbones."""
+    """List benchmarks and methods (any two make a run), measured pairs, profiles, learners, data, backbones."""
     every = {
         "benchmarks": {name: _sized(benchmark) for name, benchmark in benchmarks().items()},
         "methods": {name: method.about for name, method in methods().items()},
+        "measured": expected(),
         "learners": {name: _described(make) for name, make in LEARNERS.items()},
         "profiles": {name: _set(values._asdict()) for name, values in PROFILES.items()},
         "datasets": {name: _described(make) for name, make in DATASETS.items()},

@@ -28,6 +28,7 @@ from promptpool.progress import report
 from promptpool.report.table import markdown, terminal
 from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import claims, claims_table
+from promptpool.reproduce.expected import stored
 from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import study_tables, write_results
@@ -58,7 +59,7 @@ def reproduce(
     form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Print what the CSV files of this folder hold."),
+        typer.Option("--from", help="Print what the CSV files of this folder hold; stored: those of the package."),
     ] = None,
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
@@ -75,6 +76,7 @@ def reproduce(
         if target == "figure3" and form == "latex":
             raise ConfigError("figure3 is a picture: its numbers are had with --format csv")
         if source is not None:
+            source = stored() if source == Path("stored") else source
             _without(only != "*", "--only")
             _without(show, "--list")
             _without(limit is not None, "--limit")

@@ -26,6 +26,7 @@ from promptpool.experiments.runner import go_on, is_finished
 from promptpool.files import data_in
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.names import method_name
+from promptpool.reproduce.expected import expected
 from promptpool.training.loop import Step
 from promptpool.training.run_folder import read_records, read_run
 
@@ -48,7 +49,7 @@ def run_one(
         path = run_folder(runs, name, config) if folder is None else folder
         with data_in(None if "folder" in config["dataset"] else data):
             if dry_run:
-                describe(config)
+                describe(config, expected().get(name) if scale is None and not overrides else None)
             else:
                 _run_and_tell(config, path)
         distributed.stop()
@@ -108,8 +109,8 @@ def _rest(built: Built | None, path: Path) -> Iterator[Step]:
     return iter(()) if built is None else go_on(built, path)
 
 
-def describe(config: Config) -> None:
-    """What a configuration would do, and what it costs on this machine."""
+def describe(config: Config, accuracy: str | None = None) -> None:
+    """What a configuration would do, what it costs on this machine and, where that is known, what comes out."""
     with reading(Console()):
         built = build(config)
     cost = estimate(built)
@@ -125,6 +126,7 @@ def describe(config: Config) -> None:
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": f"{cost.seconds:.0f} s" + (f", and more where {later} after each task" if later else ""),
+        **({} if accuracy is None else {"average accuracy": accuracy}),
         **({} if cost.memory is None else {"memory": f"{cost.memory / 2**20:.0f} MiB"}),
     }
     Console().print(pairs_table("this run would be", rows))
