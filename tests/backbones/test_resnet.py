@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from promptpool.backbones.base import Backbone, FeatureExtractor
-from promptpool.backbones.resnet import Block, ResNet18, resnet18
+from promptpool.backbones.resnet import ResidualBlock, ResNet18, resnet18
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -107,7 +107,7 @@ def copied(module: nn.Module) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("inputs", "outputs", "stride"), [(4, 4, 1), (3, 6, 2)])
 def test_a_block_is_the_papers_equation(inputs: int, outputs: int, stride: int, training: bool) -> None:
     torch.manual_seed(0)
-    block = Block(inputs, outputs, stride).double()
+    block = ResidualBlock(inputs, outputs, stride).double()
     unsettle(block, generator(1))
     x = torch.randn(2, inputs, 7, 6, generator=generator(2), dtype=torch.float64)
     weights = copied(block)

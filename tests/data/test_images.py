@@ -14,7 +14,7 @@ import torch
 from image_files import image_bytes, pack_tar, pack_zip, write_images
 from promptpool.data import images
 from promptpool.data.decoding import Pixels, decode
-from promptpool.data.images import DecodedImages, Entry, ImageFiles, read_images
+from promptpool.data.images import DecodedImages, ImageFile, ImageFiles, read_images
 from promptpool.data.stores import Store, open_store
 from promptpool.data.stream import concatenate
 from promptpool.errors import BadFileError, skipped_text
@@ -54,8 +54,8 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count
 
 
-def entries(store: Store) -> list[Entry]:
-    return [Entry(name, name.split("/")[0]) for name in sorted(store.names())]
+def entries(store: Store) -> list[ImageFile]:
+    return [ImageFile(name, name.split("/")[0]) for name in sorted(store.names())]
 
 
 def read(path: Path, *, strict: bool = False, fit: str = "whole") -> DecodedImages:

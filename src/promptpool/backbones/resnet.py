@@ -80,7 +80,7 @@ def resnet18(*, width: int = 64, stem: str = "cifar", image_size: int = 32, seed
     return model
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -100,4 +100,4 @@ class Block(nn.Module):
 
 
 def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(Block(inputs, outputs, stride), Block(outputs, outputs, 1))
+    return nn.Sequential(ResidualBlock(inputs, outputs, stride), ResidualBlock(outputs, outputs, 1))

@@ -52,7 +52,7 @@ FAULTS = (
 )
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
@@ -62,7 +62,7 @@ class TensorFile:
     """An open weights file. `read` gives the tensor of a name in float32, in memory of its own."""
 
     path: Path
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
     read: Callable[[str], Tensor]
     metadata: dict[str, str]
 
@@ -103,7 +103,7 @@ def _own(tensor: Tensor) -> Tensor:
 def _safetensors(path: Path) -> Iterator[TensorFile]:
     with safe_open(path, framework="pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it has no __iter__)
-        entries = {name: Entry(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+        entries = {name: TensorEntry(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
 
         def read(name: str) -> Tensor:
             with _faults(path, name):
@@ -128,7 +128,7 @@ def _npz(path: Path) -> Iterator[TensorFile]:
         yield TensorFile(path, entries, read, {})
 
 
-def _npy_entry(path: Path, stored: IO[bytes], info: zipfile.ZipInfo) -> Entry:
+def _npy_entry(path: Path, stored: IO[bytes], info: zipfile.ZipInfo) -> TensorEntry:
     """An array's header, after a check that the array is as long as it says: numpy allocates before it reads."""
     version = np.lib.format.read_magic(stored)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -139,7 +139,7 @@ def _npy_entry(path: Path, stored: IO[bytes], info: zipfile.ZipInfo) -> Entry:
     if info.file_size - stored.tell() != expected:
         held = info.file_size - stored.tell()
         raise BadFileError(f"{path}: tensor {info.filename}: {held} bytes for shape {[*shape]}, expected {expected}")
-    return Entry(tuple(shape), str(dtype))
+    return TensorEntry(tuple(shape), str(dtype))
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def _pickle(path: Path) -> Iterator[TensorFile]:
             raise BadFileError(f"{path}: tensor {name}: {tensor.layout} on {tensor.device}, expected plain numbers")
         if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
             raise BadFileError(f"{path}: tensor {name}: fewer numbers stored than shape {[*tensor.shape]} needs")
-    entries = {name: Entry(tuple(tensor.shape), str(tensor.dtype)[6:]) for name, tensor in tensors.items()}
+    entries = {name: TensorEntry(tuple(tensor.shape), str(tensor.dtype)[6:]) for name, tensor in tensors.items()}
     yield TensorFile(path, entries, lambda name: _own(tensors[name]), {})
 
 

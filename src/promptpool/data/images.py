@@ -26,7 +26,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.data.decoding import Pixels, check, decode
 from promptpool.data.stores import Folder, Store, Tar
-from promptpool.data.stream import Examples, Rows
+from promptpool.data.stream import Examples, Source
 from promptpool.data.workers import in_advance, threads_here
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.files import cache_folder, write_whole
@@ -38,7 +38,7 @@ VERSION = 1  # changes whenever the same file would give other pixels
 NO_LABEL = "lies in no class folder"
 
 
-class Entry(NamedTuple):
+class ImageFile(NamedTuple):
     """One file of a set; a file without a label belongs to no class and is skipped."""
 
     name: str
@@ -50,8 +50,8 @@ class Entry(NamedTuple):
 class DecodedImages(NamedTuple):
     """The images of a set that can be read, and the names of the files that cannot, each with the reason."""
 
-    entries: tuple[Entry, ...]
-    source: Rows
+    entries: tuple[ImageFile, ...]
+    source: Source
     rows: Tensor  # int64 [n]
     ids: Tensor  # int64 [n]
     skipped: tuple[tuple[str, str], ...] = ()
@@ -96,7 +96,7 @@ class ImageFiles:
 
 
 def read_images(
-    store: Store, entries: Sequence[Entry], *, size: int, fit: str = "whole", strict: bool = False
+    store: Store, entries: Sequence[ImageFile], *, size: int, fit: str = "whole", strict: bool = False
 ) -> DecodedImages:
     """The entries whose files are images, at `size` x `size`; `fit` as in `decode`.
 
@@ -138,7 +138,7 @@ def printable(name: str) -> str:
 Found = list[int | str]  # for each entry its id, or why it was skipped
 
 
-def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
+def _held(store: Store, entries: Sequence[ImageFile], size: int, fit: str, strict: bool) -> tuple[Found, Source]:
     """All images in one tensor; rows of files that are no images stay empty and unused."""
     found: Found = [""] * len(entries)
     pixels = torch.zeros(len(entries), 3, size, size, dtype=torch.uint8)
@@ -149,7 +149,7 @@ def _held(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: b
     return found, pixels
 
 
-def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict: bool) -> tuple[Found, Rows]:
+def _indexed(store: Store, entries: Sequence[ImageFile], size: int, fit: str, strict: bool) -> tuple[Found, Source]:
     """Images that stay in their files; what an earlier pass found holds for files that have not changed."""
     if isinstance(store, Tar) and store.packed:
         needed = 3 * size * size * len(entries) / 2**30
@@ -181,7 +181,7 @@ def _indexed(store: Store, entries: Sequence[Entry], size: int, fit: str, strict
 
 
 def _pass(
-    store: Store, entries: Sequence[Entry], rows: Sequence[int], size: int, fit: str, strict: bool
+    store: Store, entries: Sequence[ImageFile], rows: Sequence[int], size: int, fit: str, strict: bool
 ) -> Iterator[tuple[int, int | str, Pixels | None]]:
     """Each of the rows with its id and pixels, or with the reason why it has none.
 
@@ -198,7 +198,7 @@ def _pass(
 
 
 def _worked(
-    store: Store, entries: Sequence[Entry], size: int, fit: str, read: tuple[int, bytes | str]
+    store: Store, entries: Sequence[ImageFile], size: int, fit: str, read: tuple[int, bytes | str]
 ) -> tuple[int, int | str, Pixels | None]:
     row, content = read
     if isinstance(content, str):
@@ -210,7 +210,7 @@ def _worked(
     return row, content_id(pixels), pixels
 
 
-def _content(store: Store, entry: Entry) -> bytes | str:
+def _content(store: Store, entry: ImageFile) -> bytes | str:
     """The bytes of a file, or why there are none."""
     if not entry.label:
         return NO_LABEL
@@ -226,7 +226,7 @@ def _content(store: Store, entry: Entry) -> bytes | str:
         return _without(error, store, entry)
 
 
-def _without(error: BadFileError, store: Store, entry: Entry) -> str:
+def _without(error: BadFileError, store: Store, entry: ImageFile) -> str:
     """What is wrong with a file, without its name: that is told apart."""
     text = str(error)
     for prefix in (f"{store.where / entry.name}: ", f"{store.where}: {entry.name}: ", f"{entry.name}: "):
@@ -234,7 +234,7 @@ def _without(error: BadFileError, store: Store, entry: Entry) -> str:
     return text
 
 
-def _stamp(store: Store, entry: Entry) -> str:
+def _stamp(store: Store, entry: ImageFile) -> str:
     """When a file last changed, empty where that cannot be told."""
     try:
         return store.stamp(entry.name) if entry.label else ""

@@ -41,7 +41,7 @@ class Batch(NamedTuple):
         return self._replace(x=self.x.to(device), y=self.y.to(device), ids=self.ids.to(device), extra=extra)
 
 
-class Rows(Protocol):
+class Source(Protocol):
     """Raw inputs by row number: a tensor, or a source that decodes when asked."""
 
     def __len__(self) -> int: ...
@@ -49,7 +49,7 @@ class Rows(Protocol):
     def __getitem__(self, index: Tensor, /) -> Tensor: ...
 
 
-def in_memory(source: Rows) -> bool:
+def in_memory(source: Source) -> bool:
     """Whether the rows lie in memory, so that reading them ahead of time gains nothing."""
     return all(map(in_memory, source.parts)) if isinstance(source, Joined) else isinstance(source, Tensor)
 
@@ -58,7 +58,7 @@ def in_memory(source: Rows) -> bool:
 class Examples:
     """Some rows of a source, with labels and ids."""
 
-    source: Rows
+    source: Source
     rows: Tensor  # int64 [n]
     y: Tensor  # int64 [n]
     ids: Tensor  # int64 [n]
@@ -139,7 +139,7 @@ def concatenate(parts: Sequence[Examples]) -> Examples:
 class Joined:
     """Several sources as one; their rows must have one shape."""
 
-    parts: tuple[Rows, ...]
+    parts: tuple[Source, ...]
 
     @cached_property
     def offsets(self) -> Tensor:

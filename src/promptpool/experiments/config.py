@@ -44,7 +44,7 @@ from promptpool.training.loop import Plan
 
 Signature = dict[str, Any]  # what each keyword may be, by its type
 
-SHIPPED = "vit-glyphs"
+DEFAULT_BACKBONE = "vit-glyphs"
 UNTRAINED: dict[str, Callable[..., Any]] = {"resnet18": resnet18}  # backbones with fresh weights, by name
 EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
 FORMAT = 2  # of a written configuration; it grows whenever a default comes to mean something else
@@ -136,7 +136,7 @@ def completed(config: Config) -> Config:
     config = _profiled(config, whole)
     for table, named in (("dataset", DATASETS), ("scenario", SCENARIOS), ("learner", LEARNERS)):
         whole[table] = _named(table, config.get(table, {}), named)
-    backbone = {"name": SHIPPED, **config.get("backbone", {})}
+    backbone = {"name": DEFAULT_BACKBONE, **config.get("backbone", {})}
     whole["backbone"] = _table("backbone", backbone, UNTRAINED.get(str(backbone["name"]), load_backbone))
     whole["view"] = _table("view", config.get("view", {}), ImageView)
     if "values" not in config.get("view", {}):
@@ -175,7 +175,7 @@ def _profiled(config: Config, whole: Config) -> Config:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     beneath = values._asdict()
-    if config.get("backbone", {}).get("name", SHIPPED) in UNTRAINED:
+    if config.get("backbone", {}).get("name", DEFAULT_BACKBONE) in UNTRAINED:
         del beneath["backbone"]  # whose values are of weights that are loaded
     return config | {table: own | config.get(table, {}) for table, own in beneath.items()}
 

@@ -25,7 +25,7 @@ def configured(on: Benchmark, method: str, overrides: Sequence[str] = (), profil
     return complete(overridden(raw, overrides))
 
 
-def kept(on: Benchmark, method: str, per_class: int) -> tuple[str, ...]:
+def memory_overrides(on: Benchmark, method: str, per_class: int) -> tuple[str, ...]:
     """The overrides that give a method its memory; BiC holds out a tenth of it, but an image of each class at least."""
     held = (f"learner.held_places={on.classes}",) if method == "bic" and per_class < 10 else ()
     return (f"learner.capacity={per_class * (on.classes or 0)}", *held)

@@ -16,7 +16,7 @@ from promptpool.learners.profiles import PROFILES
 from promptpool.report.names import METHODS
 from promptpool.reproduce import paper
 from promptpool.reproduce.benchmarks import benchmark as benchmark_of
-from promptpool.reproduce.benchmarks import configured, kept
+from promptpool.reproduce.benchmarks import configured, memory_overrides
 from promptpool.reproduce.paper import Reported, Setting
 
 NO_BUFFER, REFERENCES, BOUND = "no buffer", "not in the paper", "all data at once"
@@ -63,7 +63,7 @@ def table2(scale: str) -> Iterator[Item]:
     for method in ("resnet18-upper-bound", "resnet18-ft-seq", "supsup", "dualnet"):
         found = reported["resnet18"].get(Setting(method.removeprefix("resnet18-"))) if scale == "paper" else None
         at = 10 if method == "dualnet" else None
-        memory = () if at is None else kept(split, method, at)
+        memory = () if at is None else memory_overrides(split, method, at)
         yield _item("table2", split, resnet, method, at, found, (*more, *memory))
     for method in ("upper-bound", "l2p", *REFERENCE_METHODS):
         found = reported["vit-b16"].get(Setting(method)) if scale == "paper" else None
@@ -167,7 +167,7 @@ def _item(
     overrides: tuple[str, ...] | None = None,
 ) -> Item:
     if overrides is None:
-        overrides = () if at is None else kept(benchmark, method, at)
+        overrides = () if at is None else memory_overrides(benchmark, method, at)
     config = configured(benchmark, method, overrides)
     return Item(study, benchmark.title, group, METHODS[method], config, at, reported)
 

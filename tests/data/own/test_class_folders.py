@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from image_files import image_bytes, pack_tar, pack_zip, write_images
-from promptpool.data.images import Entry, read_images
+from promptpool.data.images import ImageFile, read_images
 from promptpool.data.own.class_folders import natural, read_class_folders
 from promptpool.errors import BadFileError
 
@@ -25,7 +25,7 @@ def laid_out(tmp_path: Path, *names: str) -> Path:
 def test_class_folders(tmp_path: Path) -> None:
     path = laid_out(tmp_path, "cat/1.png", "cat/2.jpg", "dog/1.png")
     store, entries = read_class_folders(path)
-    assert entries == [Entry("cat/1.png", "cat"), Entry("cat/2.jpg", "cat"), Entry("dog/1.png", "dog")]
+    assert entries == [ImageFile("cat/1.png", "cat"), ImageFile("cat/2.jpg", "cat"), ImageFile("dog/1.png", "dog")]
     assert store.read("cat/1.png") == image_bytes(0)
 
 

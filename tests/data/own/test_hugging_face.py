@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptpool.data.images import Entry
+from promptpool.data.images import ImageFile
 from promptpool.data.own import arrow_files
 from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
 from promptpool.data.stores import Store
@@ -119,7 +119,7 @@ def refusal(folder: Path) -> str:
     return message.removeprefix(str(folder))
 
 
-def contents(read: tuple[Store, list[Entry]]) -> list[bytes]:
+def contents(read: tuple[Store, list[ImageFile]]) -> list[bytes]:
     store, entries = read
     return [store.read(entry.name) for entry in entries]
 
@@ -130,8 +130,11 @@ def test_saved_splits(features: dict[str, Any], tmp_path: Path) -> None:
     folder = save(tmp_path, train=parts, test=[table(2, features, start=20)])
     assert is_hugging_face(folder)
     store, entries = read_hugging_face(folder)
-    assert entries[:2] == [Entry("train/00000000", "cat", "", "train"), Entry("train/00000001", "dog", "", "train")]
-    assert entries[-1] == Entry("test/00000001", "cat", "", "test")
+    assert entries[:2] == [
+        ImageFile("train/00000000", "cat", "", "train"),
+        ImageFile("train/00000001", "dog", "", "train"),
+    ]
+    assert entries[-1] == ImageFile("test/00000001", "cat", "", "test")
     assert contents((store, entries)) == [f"image {row}".encode() for row in [*range(13), 20, 21]]
     assert store.names() == [entry.name for entry in entries]
     assert store.where == folder
@@ -220,7 +223,7 @@ def test_an_old_checkout_names_its_classes_beside_the_files(tmp_path: Path) -> N
 
 def test_files_without_a_split(tmp_path: Path) -> None:
     write_parquet(tmp_path / "0000.parquet", table(2, FEATURES))
-    assert read_hugging_face(tmp_path)[1][0] == Entry("all/00000000", "cat", "", "")
+    assert read_hugging_face(tmp_path)[1][0] == ImageFile("all/00000000", "cat", "", "")
 
 
 def test_a_snapshot_of_the_hub_cache_is_links(tmp_path: Path) -> None:

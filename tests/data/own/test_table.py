@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from promptpool.data.images import Entry
+from promptpool.data.images import ImageFile
 from promptpool.data.own.table import read_table
 from promptpool.data.stores import Folder
 from promptpool.errors import BadFileError
 
-ENTRIES = [Entry("cats/a.png", "cat"), Entry("dogs/b.png", "dog")]
+ENTRIES = [ImageFile("cats/a.png", "cat"), ImageFile("dogs/b.png", "dog")]
 
 
 def write(folder: Path, content: str | bytes, name: str = "table.csv") -> Path:
@@ -23,7 +23,7 @@ def write(folder: Path, content: str | bytes, name: str = "table.csv") -> Path:
     return path
 
 
-def entries(folder: Path, content: str | bytes, name: str = "table.csv") -> list[Entry]:
+def entries(folder: Path, content: str | bytes, name: str = "table.csv") -> list[ImageFile]:
     return read_table(write(folder, content, name))[1]
 
 
@@ -66,7 +66,7 @@ def test_reads_what_people_write(content: str | bytes, tmp_path: Path) -> None:
 
 
 def test_a_tsv_is_separated_by_tabs_whatever_its_cells_hold(tmp_path: Path) -> None:
-    assert entries(tmp_path, "a,1;2.png\tcat, black\n", "table.tsv") == [Entry("a,1;2.png", "cat, black")]
+    assert entries(tmp_path, "a,1;2.png\tcat, black\n", "table.tsv") == [ImageFile("a,1;2.png", "cat, black")]
 
 
 def test_labels_are_text_as_written(tmp_path: Path) -> None:
@@ -76,17 +76,17 @@ def test_labels_are_text_as_written(tmp_path: Path) -> None:
 
 
 def test_the_other_separator_may_stand_in_a_cell(tmp_path: Path) -> None:
-    assert entries(tmp_path, "path;label\na,b.png;cat, black\n") == [Entry("a,b.png", "cat, black")]
+    assert entries(tmp_path, "path;label\na,b.png;cat, black\n") == [ImageFile("a,b.png", "cat, black")]
     assert entries(tmp_path, 'a.png,"cat; black"\nb;c.png,dog') == [
-        Entry("a.png", "cat; black"),
-        Entry("b;c.png", "dog"),
+        ImageFile("a.png", "cat; black"),
+        ImageFile("b;c.png", "dog"),
     ]
 
 
 @pytest.mark.parametrize("column", ["task", "domain"])
 def test_groups(column: str, tmp_path: Path) -> None:
     found = entries(tmp_path, f"path,{column},label\na.png,1,cat\nb.png,indoor,dog\n")
-    assert found == [Entry("a.png", "cat", "1"), Entry("b.png", "dog", "indoor")]
+    assert found == [ImageFile("a.png", "cat", "1"), ImageFile("b.png", "dog", "indoor")]
 
 
 @pytest.mark.parametrize("word", ["val", "valid", "validation", "Validation", "test", "TEST"])
@@ -97,7 +97,7 @@ def test_validation_means_test_where_no_row_says_test(word: str, tmp_path: Path)
 
 def test_validation_beside_test_is_left_out(tmp_path: Path) -> None:
     store, found = read_table(write(tmp_path, "path,label,split\na.png,x,train\nb.png,x,val\nc.png,x,test\n"))
-    assert found == [Entry("a.png", "x", "", "train"), Entry("c.png", "x", "", "test")]
+    assert found == [ImageFile("a.png", "x", "", "train"), ImageFile("c.png", "x", "", "test")]
     assert store.names() == ["a.png", "c.png"]
 
 
@@ -127,13 +127,13 @@ def test_absolute_paths_are_read_from_the_folder_they_share(tmp_path: Path) -> N
     content = f"{tmp_path}/data/one/a.png,cat\n{tmp_path}/data/two/deep/b.png,dog\n"
     store, found = read_table(write(tmp_path / "tables", content))
     assert store.where == tmp_path / "data"
-    assert found == [Entry("one/a.png", "cat"), Entry("two/deep/b.png", "dog")]
+    assert found == [ImageFile("one/a.png", "cat"), ImageFile("two/deep/b.png", "dog")]
     assert [store.read(entry.name) for entry in found] == [b"data/one/a.png", b"data/two/deep/b.png"]
 
 
 def test_one_absolute_path_is_read_from_its_folder(tmp_path: Path) -> None:
     store, found = read_table(write(tmp_path, "//data//./one/a.png,cat\n"))
-    assert (store.where, found) == (Path("/data/one"), [Entry("a.png", "cat")])
+    assert (store.where, found) == (Path("/data/one"), [ImageFile("a.png", "cat")])
 
 
 def test_absolute_paths_that_share_nothing(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptpool.data.decoding import image_suffixes
-from promptpool.data.images import Entry, printable
+from promptpool.data.images import ImageFile, printable
 from promptpool.data.own.splits import WORDS
 from promptpool.data.stores import Folder, Store, open_store
 from promptpool.errors import BadFileError
@@ -29,7 +29,7 @@ Parts = tuple[str, ...]
 Roles = tuple[str, ...]  # what each folder above an image says: "class", "group", "split"
 
 
-def read_class_folders(path: Path) -> tuple[Store, list[Entry]]:
+def read_class_folders(path: Path) -> tuple[Store, list[ImageFile]]:
     """The files of class folders, with their classes, groups and splits as the folders say."""
     store = open_store(path)
     found = {name: tuple(name.split("/")) for name in store.names() if not _is_clutter(name)}
@@ -42,7 +42,7 @@ def read_class_folders(path: Path) -> tuple[Store, list[Entry]]:
     around = _around(images)
     roles = _roles([parts[len(around) :] for parts in images], path)
     entries = [_entry(name, parts, around, roles) for name, parts in found.items()]
-    entries += [Entry(link, printable(link)) for link in links]
+    entries += [ImageFile(link, printable(link)) for link in links]
     tested = any(entry.split == "test" for entry in entries)
     kept = [
         entry._replace(split="test" if entry.split == "validation" else entry.split)
@@ -115,14 +115,14 @@ def _roles_below(images: Sequence[Parts], path: Path) -> Roles:
     raise BadFileError(f"{path}: {printable('/'.join(images[0]))} lies in no class folder; expected {LAYOUTS}")
 
 
-def _entry(name: str, parts: Parts, around: Parts, roles: dict[str, Roles]) -> Entry:
+def _entry(name: str, parts: Parts, around: Parts, roles: dict[str, Roles]) -> ImageFile:
     """What the folders say of a file; one that lies elsewhere than the images has no label."""
     folders = parts[len(around) : -1]
     expected = roles.get("", roles.get(folders[0].lower(), ()) if folders else ())
     if parts[: len(around)] != around or not expected or len(folders) != len(expected):
-        return Entry(name, "")
+        return ImageFile(name, "")
     said = {role: printable(folder) for role, folder in zip(expected, folders, strict=True)}
     split = WORDS.get(said.get("split", "").lower(), "")
     if "split" in said and not split:
-        return Entry(name, "")
-    return Entry(name, said["class"], said.get("group", ""), split)
+        return ImageFile(name, "")
+    return ImageFile(name, said["class"], said.get("group", ""), split)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptpool.data.images import Entry
+from promptpool.data.images import ImageFile
 from promptpool.data.own.hugging_face_files import is_hugging_face, open_splits, reading, split_word
 from promptpool.data.own.splits import meanings
 from promptpool.data.stores import LARGEST_FILE, Folder, Store
@@ -33,7 +33,7 @@ class Split(NamedTuple):
     groups: list[str]
 
 
-def read_hugging_face(path: Path) -> tuple[Store, list[Entry]]:
+def read_hugging_face(path: Path) -> tuple[Store, list[ImageFile]]:
     """The images of a folder with their labels.
 
     Validation images test where there is no test split, and are left out beside one; so is a split without any label,
@@ -55,7 +55,7 @@ def read_hugging_face(path: Path) -> tuple[Store, list[Entry]]:
         for name, split in used.items()
         for label, group in zip(split.labels, split.groups, strict=True)
     ]
-    return store, [Entry(name, *about) for name, about in zip(store.names(), said, strict=True)]
+    return store, [ImageFile(name, *about) for name, about in zip(store.names(), said, strict=True)]
 
 
 class HuggingFaceImages:

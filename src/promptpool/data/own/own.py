@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from promptpool.data.images import DecodedImages, Entry, read_images
+from promptpool.data.images import DecodedImages, ImageFile, read_images
 from promptpool.data.own.class_folders import natural, read_class_folders
 from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
 from promptpool.data.own.table import read_table
@@ -68,7 +68,7 @@ def own(
     )
 
 
-def entries_of(path: Path) -> tuple[Store, list[Entry]]:
+def entries_of(path: Path) -> tuple[Store, list[ImageFile]]:
     """The files of a set, in whichever of the layouts it is."""
     if is_hugging_face(path):
         return read_hugging_face(path)
@@ -95,7 +95,7 @@ def _tested(decoded: DecodedImages, held_out: float, seed: int) -> list[bool]:
     return [lot in drawn[entry.group, entry.label] for entry, lot in pairs]
 
 
-def _lost(entries: Sequence[Entry], train: Sequence[Entry], test: Sequence[Entry]) -> Iterator[str]:
+def _lost(entries: Sequence[ImageFile], train: Sequence[ImageFile], test: Sequence[ImageFile]) -> Iterator[str]:
     """Classes that are not what one would think."""
     trained, tested = {entry.label for entry in train}, {entry.label for entry in test}
     for labels, what in (
@@ -121,7 +121,7 @@ def _copies(decoded: DecodedImages, tested: Sequence[bool]) -> Iterator[str]:
         yield f"{twice:,} of the images are there under more than one label"
 
 
-def _check(train: Sequence[Entry], test: Sequence[Entry], where: Path) -> None:
+def _check(train: Sequence[ImageFile], test: Sequence[ImageFile], where: Path) -> None:
     """Refuse a set that nothing can be learned from, or tested on."""
     labels = {entry.label for entry in train}
     if not train:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from promptpool.data.images import Entry
+from promptpool.data.images import ImageFile
 from promptpool.data.own.splits import WORDS, meanings
 from promptpool.data.stores import LARGEST_FILE, MOST_FILES, Folder, Store
 from promptpool.errors import BadFileError
@@ -35,7 +35,7 @@ class Listed(Folder):
         return self._names
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A line of the table."""
 
     line: int
@@ -45,10 +45,10 @@ class Row(NamedTuple):
     split: str
 
 
-def read_table(path: Path) -> tuple[Store, list[Entry]]:
+def read_table(path: Path) -> tuple[Store, list[ImageFile]]:
     """The images that a table names, in its order, and the folder they are read from.
 
-    Rows that say validation test where no row says test; beside test rows they are left out.
+    Source that say validation test where no row says test; beside test rows they are left out.
     """
     rows = list(_rows(path, _text(path)))
     if not rows:
@@ -60,7 +60,7 @@ def read_table(path: Path) -> tuple[Store, list[Entry]]:
     where, names = _names(path, rows)
     split = meanings({row.split for row in rows})
     entries = [
-        Entry(name, row.label, row.group, part)
+        ImageFile(name, row.label, row.group, part)
         for name, row in zip(names, rows, strict=True)
         if (part := split[row.split]) is not None
     ]
@@ -87,7 +87,7 @@ def _text(path: Path) -> str:
     return text
 
 
-def _rows(path: Path, text: str) -> Iterator[Row]:
+def _rows(path: Path, text: str) -> Iterator[TableRow]:
     lines = _lines(path, text, _delimiter(path, text))
     first = next(lines, None)
     if first is None:
@@ -155,7 +155,7 @@ def _check_first(path: Path, line: int, cells: list[str]) -> None:
         raise BadFileError(f"{path}: line {line}: {cells[0]!r} is neither a file nor the column path; {MEANT}")
 
 
-def _row(path: Path, columns: list[str], line: int, cells: list[str]) -> Row:
+def _row(path: Path, columns: list[str], line: int, cells: list[str]) -> TableRow:
     if len(cells) > len(columns):
         raise BadFileError(f"{path}: line {line}: {len(cells)} columns, expected {len(columns)}")
     found = dict(zip(columns, cells, strict=False))
@@ -166,10 +166,10 @@ def _row(path: Path, columns: list[str], line: int, cells: list[str]) -> Row:
     if split and split.lower() not in WORDS:
         raise BadFileError(f"{path}: line {line}: split {split!r}: expected train, test or validation")
     group = found.get("task") or found.get("domain") or ""
-    return Row(line, re.sub("^//+", "/", found["path"].replace("\\", "/")), found["label"], group, split)
+    return TableRow(line, re.sub("^//+", "/", found["path"].replace("\\", "/")), found["label"], group, split)
 
 
-def _names(path: Path, rows: list[Row]) -> tuple[Path, list[str]]:
+def _names(path: Path, rows: list[TableRow]) -> tuple[Path, list[str]]:
     """The folder and the rows' names in it; `..` is refused, and so is a mixture of absolute and relative paths."""
     is_absolute = os.path.isabs(rows[0].path)
     for row in rows:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from promptpool.data.images import Entry, read_images
+from promptpool.data.images import ImageFile, read_images
 from promptpool.data.scenarios import DomainSet
 from promptpool.data.sets.published import Contents, Published, Remote
 from promptpool.data.stores import Store, open_store
@@ -40,7 +40,7 @@ def core50(*, variant: int = 128, train_per_class: int | None = None, test_per_c
     small = data_folder() / "core50-32"  # where `promptpool data get core50-32` puts it
     folder = small if variant == 32 and small.is_dir() else data_folder() / "core50"
     store, entries = core50_files(folder, variant)
-    series: dict[tuple[str, str], list[Entry]] = {}
+    series: dict[tuple[str, str], list[ImageFile]] = {}
     for entry in entries:
         series.setdefault((entry.group, entry.label), []).append(entry)
     for session in SESSIONS:
@@ -61,7 +61,7 @@ def core50(*, variant: int = 128, train_per_class: int | None = None, test_per_c
     )
 
 
-def core50_files(folder: Path, variant: int = 128) -> tuple[Store, list[Entry]]:
+def core50_files(folder: Path, variant: int = 128) -> tuple[Store, list[ImageFile]]:
     """The frames in the order of session, object and time; the group is the session."""
     if variant not in SIZES:
         raise ValueError(f"variant = {variant}: must be 128 or 32")
@@ -75,7 +75,7 @@ def core50_files(folder: Path, variant: int = 128) -> tuple[Store, list[Entry]]:
     if not frames:
         raise BadFileError(f"{places[0]}: has no frames such as s1/o1/C_01_01_000.png")
     return store, [
-        Entry(path, OBJECTS[thing - 1], f"s{session}", "test" if session in TEST_SESSIONS else "train")
+        ImageFile(path, OBJECTS[thing - 1], f"s{session}", "test" if session in TEST_SESSIONS else "train")
         for session, thing, _, path in frames
     ]
 
@@ -91,7 +91,7 @@ def _frame(path: str, name: str) -> tuple[int, int, int, str] | None:
     return session, thing, named[2], path
 
 
-def _spread(frames: list[Entry], count: int | None) -> list[Entry]:
+def _spread(frames: list[ImageFile], count: int | None) -> list[ImageFile]:
     """`count` frames at even distances, all where there are no more."""
     if count is None or count >= len(frames):
         return frames

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptpool.data.images import Entry, read_images
+from promptpool.data.images import ImageFile, read_images
 from promptpool.data.sets.published import Arrays, Contents, Images, Published, Remote, Split, counted
 from promptpool.data.stores import Store, open_store
 from promptpool.errors import BadFileError
@@ -43,14 +43,14 @@ def read_notmnist(folder: Path) -> Split:
     return Split(train, test, LETTERS, decoded.skipped)
 
 
-def notmnist_files(folder: Path) -> tuple[Store, list[Entry]]:
+def notmnist_files(folder: Path) -> tuple[Store, list[ImageFile]]:
     """The files of the small set, letter by letter and in the order of their names."""
     places = [folder / place for place in PLACES if (folder / place).exists()]
     if not places:
         raise BadFileError(f"{folder}: notMNIST is not there: put {PLACES[1]} into this folder")
     store = open_store(places[0])
     found = ((name, re.fullmatch(r"(?:notMNIST_small/)?([A-J])/[^/]+\.png", name)) for name in store.names())
-    entries = [Entry(name, match[1]) for name, match in found if match]
+    entries = [ImageFile(name, match[1]) for name, match in found if match]
     if missing := set(LETTERS) - {entry.label for entry in entries}:
         raise BadFileError(f"{places[0]}: has no images of the letter {min(missing)}")
     return store, sorted(entries, key=lambda entry: (entry.label, entry.name))
