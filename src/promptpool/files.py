@@ -68,7 +68,7 @@ def _lock(file: io.FileIO, path: Path, waiting: Callable[[str, int], None] | Non
 
 
 def _took(file: io.FileIO, *, wait: bool = False) -> bool:
-    """Whether the file is locked now; on POSIX, `wait` returns when it is."""
+    """True if the file is locked now; on POSIX, `wait` returns when it is."""
     try:
         import fcntl
     except ImportError:  # Windows, which locks bytes: the first, whether or not it is there

@@ -17,7 +17,7 @@ FILES = ("config.json", "model.safetensors")
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether `name` reads `owner/name`."""
+    """True if `name` reads `owner/name`."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII) is not None
 
 
@@ -56,7 +56,7 @@ def fetch(name: str, *, endpoint: str | None = None, cache: Path | None = None) 
 
 
 def _known(endpoint: str) -> bool:
-    """Whether the network knows the hub, so that nobody waits for retries without one; a proxy is trusted to."""
+    """True if the network knows the hub, so that nobody waits for retries without one; a proxy is trusted to."""
     if getproxies():
         return True
     try:

@@ -112,7 +112,7 @@ def _known(names: Sequence[str]) -> list[str]:
 
 
 def _read(name: str, folder: Path) -> tuple[bool, str]:
-    """Whether a reader finds here what was published, and what it finds."""
+    """True if a reader finds here what was published, and in words what it finds."""
     published = PUBLISHED[name]
     try:
         found = published.contents(folder)

@@ -134,7 +134,7 @@ def describe(config: Config, accuracy: str | None = None) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; a second one interrupts at once."""
+    """Gives a function that is True once Ctrl-C was pressed; a second one interrupts at once."""
     pressed: list[int] = []
 
     def press(number: int, frame: FrameType | None) -> None:

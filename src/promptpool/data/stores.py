@@ -166,7 +166,7 @@ class Tar:
 
     @property
     def packed(self) -> bool:
-        """Whether files can only be reached by unpacking all that lies before them."""
+        """True if files can only be reached by unpacking all that lies before them."""
         return _packing(self.where) is not None
 
     def names(self) -> list[str]:

@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 def in_memory(source: Source) -> bool:
-    """Whether the rows lie in memory, so that reading them ahead of time gains nothing."""
+    """True if the rows lie in memory: reading them ahead of time gains nothing."""
     return all(map(in_memory, source.parts)) if isinstance(source, Joined) else isinstance(source, Tensor)
 
 

@@ -50,7 +50,7 @@ def receive(url: str, file: io.FileIO, *, size: int | None, timeout: float, hear
                 if ended and size is None and error.headers.get("Content-Range", "") == f"bytes */{start}":
                     return
             if not ended:
-                raise _complaint(error) from error
+                raise _http_error(error) from error
             continue
         with answer:
             end = _end(answer, start, size)
@@ -108,7 +108,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 
-def _complaint(error: urllib.error.HTTPError) -> Exception:
+def _http_error(error: urllib.error.HTTPError) -> Exception:
     text = f"answers {error.code}: {_reason(error.reason)}"
     return BrokenError(text) if error.code in AGAIN else RefusedError(text)
 

@@ -59,7 +59,7 @@ class ImageView:
 
     @property
     def fixed(self) -> bool:
-        """Whether training and testing see the same."""
+        """True if training and testing see the same."""
         return self.crop is None and not self.flip
 
     def plain(self, x: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ def _stream(dataset: Config, scenario: Config, cache: SharedCache) -> Stream:
 
 
 def _made(table: str, target: Any, values: Config, *positional: Any) -> Any:
-    """What `target` makes of the values; its complaints name the table."""
+    """What `target` makes of the values; an error that begins with a key gets the table before it."""
     try:
         return target(*positional, **values)
     except ValueError as error:
@@ -138,7 +138,7 @@ def _made(table: str, target: Any, values: Config, *positional: Any) -> Any:
 
 
 def _prefixed(message: str, config: Config) -> str:
-    """A complaint that begins with a key, with the key's table before it."""
+    """An error that begins with a key, with the key's table before it."""
     key = message.split(" ")[0]
     tables = [table for table in ("learner", "plan", "scenario") if key in config[table]]
     return f"{tables[0]}.{message}" if tables else message

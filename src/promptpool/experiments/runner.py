@@ -46,7 +46,7 @@ class BusyError(ConfigError):
 
 
 def is_finished(path: Path, config: Config) -> bool:
-    """Whether the folder holds this configuration's run, at its end; one of another configuration is an error."""
+    """True if the folder holds this configuration's run, at its end; one of another configuration is an error."""
     if not is_run(path):
         return False
     if found := differences(config, path):

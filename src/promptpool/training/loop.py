@@ -44,7 +44,7 @@ class Plan:
     test_batch_size: int = 128
     task_given: bool = False  # test a second time, predicting among each test set's own classes
     test_classes: str = "seen"  # predict among the classes "seen" so far, or "all" of the stream
-    drop_last: bool = False  # leave out an epoch's last batch if it is not full
+    drop_last: bool = False  # leave out an epoch's last batch if not full; what the first drops, no memory is offered
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "test_batch_size"):

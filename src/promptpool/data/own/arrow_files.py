@@ -56,7 +56,7 @@ def check_parquet(path: Path) -> None:
 
 
 def _is_packed(message: bytes, is_dictionary: bool) -> bool:
-    """Whether the field `compression` of a message's RecordBatch is set (a flatbuffer, Message.fbs of Arrow)."""
+    """True if the field `compression` of a message's RecordBatch is set (a flatbuffer, Message.fbs of Arrow)."""
 
     def place(table: int, field: int) -> int:
         vtable = table - struct.unpack_from("<i", message, table)[0]

@@ -41,7 +41,7 @@ class Opened(NamedTuple):
 
 
 def is_hugging_face(path: Path) -> bool:
-    """Whether a folder has one of the two layouts, by the names in it."""
+    """True if a folder has one of the two layouts, by the names in it."""
     if not path.is_dir():
         return False
     return _is_saved(path) or next(_parquet_files(path), None) is not None
