@@ -27,11 +27,18 @@ def start() -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-    atexit.register(stop)
+    atexit.register(_leave)
 
 
 def stop() -> None:
-    """Leave the group that `start` joined."""
+    """Leave the group that `start` joined, together: a rank that leaves while others still talk to it may crash them."""
+    if dist.is_initialized():
+        dist.barrier()
+    _leave()
+
+
+def _leave() -> None:
+    """Leave the group, also where another rank has failed and would never come to a meeting."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -14,12 +14,13 @@ from rich.console import Console
 from parsed_page import Parsed
 from promptpool.report import table
 from promptpool.reproduce import latex as tex
+from promptpool.reproduce.expected import stored
 from promptpool.reproduce.output import TITLES, study_tables, write_results
 from promptpool.reproduce.results import Result, read_results
 from promptpool.reproduce.studies import BOUND
 from reproduce_runs import made_result
 
-STORED = Path(__file__).parents[2] / "docs" / "results" / "mini"
+STORED = stored()
 ROWS = [
     made_result("EWC", 40, forgetting="30.00", loss_classes="all", seconds="12", runs="ewc-1"),
     made_result("L2P", 60, accuracy_deviation="1.50", forgetting="5.00", forgetting_deviation="0.50", prompts="8",
