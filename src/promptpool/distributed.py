@@ -31,7 +31,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Leave the group that `start` joined, together: a rank that leaves while others still talk to it may crash them."""
+    """Leave the group that `start` joined, all at once: a rank that leaves early may crash one that still talks to it."""
     if dist.is_initialized():
         dist.barrier()
     _leave()
