@@ -31,7 +31,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Leave the group that `start` joined, all at once: a rank that leaves early may crash one that still talks to it."""
+    """Leave the group that `start` joined, all at once: one that leaves early may crash another that talks to it."""
     if dist.is_initialized():
         dist.barrier()
     _leave()
