@@ -139,6 +139,8 @@ def configs(method: str, stream: str, backbone: str | None, image_size: Sequence
         given.append("dataset.train_per_class=50")  # as Table 2 has: it starts from nothing
     if method in KEPT:
         given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
+    learner = load_config(f"glyphs-validation-{method}")["learner"]
+    given = [value for value in given if not value.startswith("learner.head_start=") or "head_start" in learner]
     lines = SLOWER if stream == "cifar100" and LINES[method] is STEPS else LINES[method]
     return {line: load_config(f"glyphs-validation-{method}", [*given, *line.split()]) for line in lines}
 

@@ -29,7 +29,7 @@ SIZES = {  # images per class in memory
 }
 MORE_SIZES = {"mini": (2, 5, 10), "paper": (10, 20, 50)}
 LENGTHS, POOLS = (1, 5, 10), (5, 10, 20, 30)
-PLAIN = (  # view, steps and tests of the preset, whatever a profile says of them
+PLAIN = (  # view, steps and tests of the other runs, whatever a profile says of them
     *("view.crop=none", "view.flip=false", "view.values=symmetric", "view.test_crop=none", "backbone.gelu=none"),
     *("plan.drop_last=false", "plan.test_classes=seen"),
 )
