@@ -340,3 +340,50 @@ def test_prompts_and_keys_start_uniform_from_the_generator(start: tuple[float, f
 def test_bad_values_raise(keyword: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{keyword} = "):
         PromptPool(DIM, generator=generator(), **{keyword: value})  # type: ignore[arg-type]
+
+
+TOKENS, QUERIES = normal(6, 5, DIM, seed=3) / 10, normal(6, DIM, seed=4)
+
+
+def test_a_scaled_start_counts_in_units_of_the_tokens() -> None:
+    plain = PromptPool(DIM, generator=generator(), start=(-1.0, 1.0))
+    pool = PromptPool(DIM, generator=generator(), start=(-1.0, 1.0), start_from="scaled")
+    assert pool.waits
+    pool.begin(TOKENS, QUERIES, generator(1))
+    assert not pool.waits
+    unit = math.sqrt(sum(value**2 for value in TOKENS.flatten().tolist()) / TOKENS.numel())
+    torch.testing.assert_close(pool(QUERIES).prompts, plain(QUERIES).prompts * unit)
+    assert torch.equal(pool.keys, plain.keys)
+
+
+@pytest.mark.parametrize("pool_size", [3, 6, 15])
+def test_a_start_from_tokens_is_tokens_of_an_image_and_its_query(pool_size: int) -> None:
+    pool = PromptPool(DIM, generator=generator(), pool_size=pool_size, top_k=2, prompt_length=4, start_from="tokens")
+    pool.begin(TOKENS, QUERIES, generator(1))
+    images = []
+    for prompt, key in zip(pool.prompts * pool.unit, pool.keys, strict=True):
+        (image,) = (n for n, query in enumerate(QUERIES) if torch.equal(key, query))
+        images.append(image)
+        for token in prompt:
+            assert any(torch.allclose(token, other) for other in TOKENS[image])
+    uses = Counter(images)
+    assert max(uses.values()) - min(uses.get(n, 0) for n in range(6)) <= 1, "no image is taken twice before all were"
+
+
+def test_the_generator_decides_which_tokens() -> None:
+    pools = [PromptPool(DIM, generator=generator(), start_from="tokens") for _ in range(3)]
+    for pool, seed in zip(pools, (1, 1, 2), strict=True):
+        pool.begin(TOKENS, QUERIES, generator(seed))
+    assert torch.equal(pools[0].prompts, pools[1].prompts)
+    assert not torch.equal(pools[0].prompts, pools[2].prompts)
+
+
+def test_mean_keys_start_from_tokens_too() -> None:
+    pool = PromptPool(DIM, generator=generator(), key="mean", start_from="tokens")
+    pool.begin(TOKENS, QUERIES, generator(1))
+    torch.testing.assert_close(pool.keys, pool.prompts.mean(dim=1))
+
+
+def test_an_unknown_start_is_an_error() -> None:
+    with pytest.raises(ValueError, match="start_from = 'noise': must be one of range, scaled, tokens"):
+        PromptPool(DIM, generator=generator(), start_from="noise")

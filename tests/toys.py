@@ -45,6 +45,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "l2p-r": {"capacity": 24},
     "l2p-r-trained": {"capacity": 24},
     "ranpac": {"projections": 100},
+    "closed-form": {"projections": 100},
 }
 ON_RESNET = ("dualnet",)  # learners that need one; the others are tested on a ViT
 VIEWS = {"co2l": RANDOM_VIEW}

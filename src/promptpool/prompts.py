@@ -10,6 +10,10 @@ zero (in the first task) every product ties, and Eq. 3 chooses. Of equal scores 
 differs between processors and between columns of the product. So gammas within `ROUNDING` of each other count as equal,
 and every machine chooses alike.
 
+Prompts start uniformly in a range. With `start_from="scaled"` the range counts in units of the tokens that the backbone
+makes of the first batch: P = u * theta, u their root mean square, and theta is what is learned, so that steps count in
+these units too. With "tokens" prompts start as tokens of that batch, in the same units, and keys as queries of it.
+
 Public code has slots in place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever the
 query. When the pool has no such prompts left, and at test, Eq. 3 chooses.
 """
@@ -26,6 +30,7 @@ from promptpool import distributed
 from promptpool.checks import at_least, one_of
 
 KEYS = ("learned", "mean")
+STARTS = ("range", "scaled", "tokens")
 ROUNDING = 1e-6  # well above the rounding of gamma in single precision
 
 
@@ -48,6 +53,7 @@ class PromptPool(nn.Module):
     chosen_at_test: Tensor
     frequency: Tensor
     task: Tensor
+    unit: Tensor
 
     def __init__(
         self,
@@ -58,6 +64,7 @@ class PromptPool(nn.Module):
         top_k: int = 5,
         prompt_length: int = 5,
         start: tuple[float, float] = (0.0, 0.01),
+        start_from: str = "range",
         key: str = "learned",
         diversify: bool = False,
         vote: int = 0,
@@ -67,8 +74,9 @@ class PromptPool(nn.Module):
         super().__init__()
         check_pool(pool_size, top_k, prompt_length, start, key, vote)
         check_slots(slots, inherit, diversify)
+        one_of(STARTS, start_from=start_from)
         self.top_k, self.diversify, self.vote = top_k, diversify, vote
-        self.slots, self.inherit = slots, inherit
+        self.slots, self.inherit, self.start_from = slots, inherit, start_from
         self.prompts = nn.Parameter(torch.empty(pool_size, prompt_length, dim).uniform_(*start, generator=generator))
         self.learned_keys: nn.Parameter | None = None
         if key == "learned":
@@ -78,6 +86,8 @@ class PromptPool(nn.Module):
         self.register_buffer("frequency", torch.zeros(pool_size))  # h, frozen within a task
         if slots:
             self.register_buffer("task", torch.tensor(-1))  # t, once a first one has begun
+        if start_from != "range":
+            self.register_buffer("unit", torch.tensor(0.0))  # u, once there was a first batch
 
     @property
     def keys(self) -> Tensor:
@@ -95,6 +105,8 @@ class PromptPool(nn.Module):
             self.chosen_at_test += count
         # Unlike indexing, an embedding adds up its gradient in one order, whatever the number of threads.
         prompts = F.embedding(indices, self.prompts.flatten(1)).unflatten(2, self.prompts.shape[1:])  # [B, N, L_p, D]
+        if self.start_from != "range":
+            prompts = prompts * self.unit
         return Chosen(prompts.flatten(1, 2), gamma.gather(1, indices).sum(dim=1), indices)
 
     def distances(self, query: Tensor) -> Tensor:
@@ -130,6 +142,25 @@ class PromptPool(nn.Module):
             self.task += 1
         if self.inherit and (slot := self.slot()) and (before := self.slot(back=1)):
             self.prompts[slot] = self.prompts[before].clone()
+
+    @property
+    def waits(self) -> bool:
+        """True if the pool still needs a first batch to start from."""
+        return self.start_from != "range" and not self.unit
+
+    @torch.no_grad()
+    def begin(self, tokens: Tensor, queries: Tensor, generator: torch.Generator) -> None:
+        """Start from the tokens of patches [B, L, D] and the queries [B, D] of a first batch."""
+        self.unit.copy_(tokens.square().mean().sqrt())
+        if self.start_from != "tokens":
+            return
+        count, length = self.prompts.shape[:2]
+        images = torch.cat([torch.randperm(len(tokens), generator=generator) for _ in range(-(-count // len(tokens)))])
+        for index, image in enumerate(images[:count].tolist()):
+            places = torch.randint(tokens.shape[1], (length,), generator=generator)
+            self.prompts[index] = tokens[image, places.to(tokens.device)] / self.unit
+            if self.learned_keys is not None:
+                self.learned_keys[index] = queries[image]
 
     def end_task(self) -> None:
         """Bring h up to date with the selections made so far."""

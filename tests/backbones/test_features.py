@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.features import CHUNK, FrozenFeatures
+from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, concatenate, examples
 from promptpool.data.views import ImageView
 from toys import toy_backbone, toy_examples
@@ -136,19 +137,50 @@ def test_what_is_announced_may_be_of_another_shape() -> None:
 def test_features_of_another_number_of_threads_are_not_taken(tmp_path: Path) -> None:
     some = noise(9, 0, side=2)
     first = FrozenFeatures(Flat(), ImageView(2))
+    first.share(tmp_path)
     first(whole(some))
-    first.save(tmp_path / "features")
+    first.keep()
     second = FrozenFeatures(Flat(), ImageView(2))
-    second.load(tmp_path / "features")
+    second.share(tmp_path)
     assert len(second) == 9
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
         third = FrozenFeatures(Flat(), ImageView(2))
-        third.load(tmp_path / "features")
+        third.share(tmp_path)
     finally:
         torch.set_num_threads(threads)
     assert len(third) == 0
+
+
+@pytest.mark.parametrize("rows", ["class", "patches", "both"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_readout_is_what_the_last_blocks_say(blocks: int, rows: str) -> None:
+    backbone, batch = toy_backbone(dim=16), whole(toy_examples(7, 1))
+    found = FrozenFeatures(backbone, VIEW, Readout(blocks, rows))(batch)
+    expected = []
+    with torch.no_grad():
+        tokens = backbone.embed(VIEW.plain(batch.x))
+        for number, block in enumerate(backbone.blocks):
+            tokens = block(tokens)
+            if number >= 2 - blocks:
+                read = backbone.norm(tokens)
+                expected += [read[:, 0]] if rows != "patches" else []
+                expected += [read[:, 1:].mean(dim=1)] if rows != "class" else []
+    torch.testing.assert_close(found, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-5)
+
+
+def test_the_second_token_of_a_distilled_model_is_no_patch() -> None:
+    vit = ViT(image_size=8, patch_size=4, dim=16, depth=1, heads=2, distilled=True).start(generator()).eval()
+    with torch.no_grad():
+        rows = vit.encode(vit.embed(VIEW.plain(whole(noise(3, 0)).x)))
+        found = vit.read(VIEW.plain(whole(noise(3, 0)).x), Readout(1, "patches"))
+    torch.testing.assert_close(found, rows[:, 2:].mean(dim=1))
+
+
+def test_a_model_without_tokens_has_one_readout() -> None:
+    with pytest.raises(ValueError, match="Flat has one vector for an image, set 1 and 'class'"):
+        FrozenFeatures(Flat(), ImageView(2), Readout(2, "class"))
 
 
 @pytest.mark.parametrize("size", [1, 3, 31, 32, 33, 77])

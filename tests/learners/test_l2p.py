@@ -11,6 +11,7 @@ from promptpool.data.stream import Batch, Stream, concatenate
 from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import PROFILES, profile
+from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
@@ -451,3 +452,29 @@ def test_diagnostics_are_counted_over_training_and_tests(name: str) -> None:
         "prompts_in_use": sum(any(counts[index] for counts in testing) for index in range(10)),
         "vote": 0 if name == "paper" else 16,
     }
+
+
+@pytest.mark.parametrize("start_from", ["scaled", "tokens"])
+def test_the_first_batch_starts_the_prompts_once(start_from: str) -> None:
+    learner, batch = l2p(start=(-1.0, 1.0), start_from=start_from), toy_batch()
+    learner.add_classes(range(3))
+    learner.eval().logits(batch)
+    assert learner.pool.waits, "only training starts it"
+    learner.train().loss(batch)
+    unit, prompts = learner.pool.unit.clone(), learner.pool.prompts.detach().clone()
+    tokens = learner.backbone.embed(viewed(learner, batch))[:, 1:]
+    torch.testing.assert_close(unit, tokens.square().mean().sqrt())
+    learner.loss(toy_batch(seed=2))
+    assert torch.equal(learner.pool.unit, unit)
+    assert torch.equal(learner.pool.prompts, prompts)
+
+
+@pytest.mark.parametrize("start_from", ["scaled", "tokens"])
+def test_a_start_from_a_batch_resumes(start_from: str) -> None:
+    values: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": start_from}
+    first, second = l2p(**values), l2p(**values)
+    first.add_classes(range(3))
+    first.train().loss(toy_batch())
+    restore(second, state(first))
+    assert not second.pool.waits
+    assert torch.equal(first.train().loss(toy_batch(seed=2)), second.train().loss(toy_batch(seed=2)))

@@ -4,11 +4,36 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from promptpool.checks import at_least, one_of
 from promptpool.data.views import Range
+
+ROWS = ("class", "patches", "both")
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What is read of a frozen transformer: rows of each of its last `blocks` blocks, the final norm applied.
+
+    `rows` are the [class] row ("class"), the mean of the rows of patches ("patches"), or the one and then the other
+    ("both"). The default is f(x)[0].
+    """
+
+    blocks: int = 1
+    rows: str = "class"
+
+    def __post_init__(self) -> None:
+        at_least(1, readout_blocks=self.blocks)
+        one_of(ROWS, readout_rows=self.rows)
+
+    @property
+    def parts(self) -> int:
+        """How many vectors of the backbone's width are read."""
+        return self.blocks * (2 if self.rows == "both" else 1)
 
 
 class FeatureExtractor(nn.Module, ABC):
@@ -36,6 +61,19 @@ class FeatureExtractor(nn.Module, ABC):
     def features(self, x: Tensor) -> Tensor:
         """Model inputs to one vector each: [B, D]."""
 
+    def check_readout(self, readout: Readout) -> None:
+        """Raise a ValueError if this model cannot be read so."""
+        if readout != Readout():
+            raise ValueError(
+                f"readout_blocks = {readout.blocks}, readout_rows = {readout.rows!r}: {type(self).__name__} has one "
+                "vector for an image, set 1 and 'class'"
+            )
+
+    def read(self, x: Tensor, readout: Readout) -> Tensor:
+        """What a readout has of the inputs, in one pass: [B, parts * D]."""
+        self.check_readout(readout)
+        return self.features(x)
+
 
 class Backbone(FeatureExtractor):
     """A pre-trained model whose input tokens can be reached."""
@@ -47,6 +85,11 @@ class Backbone(FeatureExtractor):
     @abstractmethod
     def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:
         """f_r: tokens to the features of the first `rows` of them (all when None): [B, rows, D]."""
+
+    @property
+    def patches(self) -> int:
+        """The place of the first patch among the tokens of `embed`."""
+        return 1
 
     @property
     @abstractmethod

@@ -8,8 +8,8 @@ that batch. So every feature is computed in a chunk of fixed size, at a place th
 to the bit, whichever batch, run or process asks for it first. Free places of a chunk are filled with examples that
 `expect` announced.
 
-`save` and `load` share features between processes. A file is ignored if it is damaged, belongs to another backbone or
-view, or was made with another number of threads or another version of torch.
+`share` and `keep` exchange features with other processes and runs by files (`feature_files.py`). Those of another
+backbone, view or readout, or of another number of threads or version of torch, are never taken.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.backbones.feature_files import FeatureFiles
 from promptpool.data.stream import Batch, Examples, in_memory
 from promptpool.data.views import ImageView
-from promptpool.files import write_whole
 
 CHUNK = 8  # images in one pass; larger chunks are hardly faster on a CPU
 
@@ -44,11 +42,17 @@ def plain_features(backbone: FeatureExtractor, view: ImageView, x: Tensor) -> Te
 class FrozenFeatures:
     """The features of every example seen so far, by id."""
 
-    def __init__(self, backbone: FeatureExtractor, view: ImageView) -> None:
+    def __init__(self, backbone: FeatureExtractor, view: ImageView, readout: Readout | None = None) -> None:
         self.backbone = backbone.eval()
         self.view = view
-        self._slots: dict[int, int] = {}
-        self._table = torch.empty(0, backbone.dim)
+        self.readout = readout or Readout()
+        backbone.check_readout(self.readout)
+        self.width = self.readout.parts * backbone.dim
+        self._slots: dict[int, tuple[int, int]] = {}  # the table and the row of each id
+        self._tables = [torch.empty(0, self.width)]  # what was computed here, then a table for each file
+        self._computed: list[int] = []  # the ids of the rows of the first table
+        self._files: FeatureFiles | None = None
+        self._written = 0  # how many rows of the first table are in files
         self._expected: Examples | None = None
         self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # expected rows, by place in a chunk
 
@@ -65,7 +69,7 @@ class FrozenFeatures:
                     self._waiting[identity % CHUNK].append(row)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """f(x)[0] of each example in the plain view: [B, D]."""
+        """What the readout has of each example in the plain view, by default f(x)[0]: [B, width]."""
         ids = batch.ids.tolist()
         rows = {identity: row for row, identity in enumerate(ids) if identity not in self._slots}
         asked: list[deque[int]] = [deque() for _ in range(CHUNK)]
@@ -76,7 +80,7 @@ class FrozenFeatures:
             x = {place: batch.x[rows[identity]] for place, identity in chunk.items()}
             self._fill(chunk, x, rows, batch.x.device)
             self._compute(chunk, x)
-        return self._table[[self._slots[identity] for identity in ids]].to(batch.x.device)
+        return self._rows(ids).to(batch.x.device)
 
     def _fill(self, chunk: dict[int, int], x: dict[int, Tensor], asked: dict[int, int], device: torch.device) -> None:
         """Fill the free places of a chunk with expected examples."""
@@ -101,52 +105,55 @@ class FrozenFeatures:
         """Compute the features of a chunk, each example at its place; places still free repeat one of them."""
         filler = next(iter(x.values()))
         images = torch.stack([x.get(place, filler) for place in range(CHUNK)])
-        features = self.backbone.features(self.view.plain(images))
-        self._keep(list(chunk.values()), features[list(chunk)])
+        features = self.backbone.read(self.view.plain(images), self.readout)
+        self._add(list(chunk.values()), features[list(chunk)])
+
+    def _rows(self, ids: list[int]) -> Tensor:
+        """Copies of the rows of these ids: [B, width]."""
+        rows = torch.empty(len(ids), self.width)
+        places: dict[int, list[int]] = {}
+        for place, identity in enumerate(ids):
+            places.setdefault(self._slots[identity][0], []).append(place)
+        for table, found in places.items():
+            rows[found] = self._tables[table][[self._slots[ids[place]][1] for place in found]]
+        return rows
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what the bits of a feature depend on beside the image: backbone, view, machine and threads."""
+        """A hash of what the bits of a feature depend on beside the image: model, view, readout and machine."""
         device = next((parameter.device.type for parameter in self.backbone.parameters()), "cpu")
-        return hashlib.sha256(repr((self._weights, asdict(self.view), device, _machine(), CHUNK)).encode()).hexdigest()
+        parts = (self._weights, asdict(self.view), self.readout, device, _machine(), CHUNK)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     @cached_property
     def _weights(self) -> str:
         return self.backbone.fingerprint()
 
-    def save(self, path: Path) -> None:
-        """Write all features to a file."""
-        tensors = {"ids": torch.tensor(list(self._slots)), "features": self._table[: len(self)].contiguous()}
-        write_whole(path, save(tensors, metadata={"of": self.fingerprint}))
+    def share(self, folder: Path) -> None:
+        """Take the features in this folder that are not here yet, and have `keep` write there."""
+        if self._files is None or self._files.folder.parent != folder:
+            self._files = FeatureFiles(folder, self.fingerprint, self.width)
+        for ids, rows in self._files.read():
+            new = [(identity, row) for row, identity in enumerate(ids) if identity not in self._slots]
+            self._slots.update((identity, (len(self._tables), row)) for identity, row in new)
+            self._tables.append(rows)
 
-    def load(self, path: Path) -> None:
-        """Add the features of a file that are not here yet."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}).get("of") != self.fingerprint:
-                    return
-                ids, features = file.get_tensor("ids"), file.get_tensor("features")
-        except (SafetensorError, OSError):
-            return
-        if (
-            ids.dtype != torch.long
-            or features.dtype != torch.float32
-            or features.shape != (*ids.shape, self.backbone.dim)
-            or features.ndim != 2
-            or len(ids.unique()) < len(ids)
-        ):
-            return
-        new = [row for row, identity in enumerate(ids.tolist()) if identity not in self._slots]
-        self._keep(ids[new].tolist(), features[new])
+    def keep(self) -> None:
+        """Write what was computed since; without a shared folder do nothing."""
+        if self._files is not None and self._written < len(self._computed):
+            end = len(self._computed)
+            self._files.write(self._computed[self._written : end], self._tables[0][self._written : end])
+            self._written = end
 
-    def _keep(self, ids: list[int], features: Tensor) -> None:
-        needed = len(self._slots) + len(ids)
-        if needed > len(self._table):
-            larger = torch.empty(max(needed, 2 * len(self._table), 1024), self._table.shape[1])
-            larger[: len(self._slots)] = self._table[: len(self._slots)]
-            self._table = larger
-        self._table[len(self._slots) : needed] = features.cpu()
-        self._slots.update(zip(ids, range(len(self._slots), needed), strict=True))
+    def _add(self, ids: list[int], features: Tensor) -> None:
+        begin, end = len(self._computed), len(self._computed) + len(ids)
+        if end > len(self._tables[0]):
+            larger = torch.empty(max(end, 2 * len(self._tables[0]), 1024), self.width)
+            larger[:begin] = self._tables[0][:begin]
+            self._tables[0] = larger
+        self._tables[0][begin:end] = features.cpu()
+        self._computed += ids
+        self._slots.update((identity, (0, row)) for identity, row in zip(ids, range(begin, end), strict=True))
 
 
 def _machine() -> tuple[object, ...]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from promptpool.backbones.base import Backbone
+from promptpool.backbones.base import Backbone, Readout
 from promptpool.checks import one_of
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
@@ -93,6 +93,35 @@ class ViT(Backbone):
     @property
     def class_position(self) -> Tensor:
         return self.pos_embed[0, 0]
+
+    @property
+    def patches(self) -> int:
+        return 1 + self.distilled
+
+    def check_readout(self, readout: Readout) -> None:
+        if readout.blocks > self.depth:
+            raise ValueError(f"readout_blocks = {readout.blocks}: this ViT has {self.depth}")
+
+    def read(self, x: Tensor, readout: Readout) -> Tensor:
+        self.check_readout(readout)
+        if readout == Readout():
+            return self.features(x)
+        return self.read_tokens(self.embed(x), readout, self.patches)
+
+    def read_tokens(self, tokens: Tensor, readout: Readout, patches: int) -> Tensor:
+        """What a readout has of tokens [B, L, D] that begin with [class] and have patches from `patches` on."""
+        first = self.depth - readout.blocks
+        read = []
+        for number, block in enumerate(self.blocks):
+            tokens = block(tokens)
+            if number < first:
+                continue
+            rows = self.norm(tokens)
+            if readout.rows != "patches":
+                read.append(rows[:, 0])
+            if readout.rows != "class":
+                read.append(rows[:, patches:].mean(dim=1))
+        return torch.cat(read, dim=1)
 
 
 class PatchEmbed(nn.Module):

@@ -23,7 +23,7 @@ from promptpool.experiments.config import Config, ConfigError, complete, keyword
 from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import go_on, is_finished
-from promptpool.files import data_in
+from promptpool.files import cache_folder, data_in
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.names import method_name
 from promptpool.reproduce.expected import expected
@@ -91,7 +91,7 @@ def _run_and_tell(config: Config, path: Path) -> None:
 
 def watch(jobs: dict[str, tuple[Config, Path]]) -> None:
     """Take runs to their end with bars and a table; Ctrl-C stops after a step, and they can go on."""
-    cache, console = SharedCache(), Console(quiet=distributed.rank() > 0)
+    cache, console = SharedCache(cache_folder() / "features"), Console(quiet=distributed.rank() > 0)
     with reading(console):
         built = {name: build(config, cache) for name, (config, path) in jobs.items() if not is_finished(path, config)}
     watched = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from promptpool.backbones.base import Readout
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
 from promptpool.backbones.vit import ViT
@@ -14,10 +15,8 @@ from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Stream
 from promptpool.data.views import ImageView
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError
-from promptpool.files import locked
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
-from promptpool.progress import report
 from promptpool.training.loop import Plan, check_session
 
 # What each scenario takes.
@@ -46,30 +45,15 @@ class SharedCache:
         self.backbones: dict[str, ViT | ResNet18] = {}
         self.streams: dict[str, Stream] = {}
         self.features: dict[str, FrozenFeatures] = {}
-        self.written: dict[str, int] = {}  # how many features a file has
 
-    def frozen(self, key: str, backbone: ViT | ResNet18, view: ImageView) -> FrozenFeatures:
-        """The features of a backbone in a view, with those that other processes wrote."""
+    def frozen(self, key: str, backbone: ViT | ResNet18, view: ImageView, readout: Readout) -> FrozenFeatures:
+        """What a readout has of a backbone in a view, with the features that other processes wrote."""
+        key = f"{key} {readout}"
         if key not in self.features:
-            self.features[key] = FrozenFeatures(backbone, view)
+            self.features[key] = FrozenFeatures(backbone, view, readout)
             if self.folder is not None:
-                self.features[key].load(self._file(self.folder, key))
-                self.written[key] = len(self.features[key])
+                self.features[key].share(self.folder)
         return self.features[key]
-
-    def keep(self) -> None:
-        """Write the features that were computed since."""
-        for key, features in self.features.items():
-            if self.folder is not None and len(features) > self.written.get(key, 0):
-                path = self._file(self.folder, key)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with locked(path.with_suffix(".lock"), waiting=report):
-                    features.load(path)  # what others wrote meanwhile
-                    features.save(path)
-                self.written[key] = len(features)
-
-    def _file(self, folder: Path, key: str) -> Path:
-        return folder / f"{self.features[key].fingerprint[:16]}.safetensors"
 
 
 def build(config: Config, cache: SharedCache | None = None) -> Built:
@@ -81,7 +65,7 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     name, values = config["learner"]["name"], {k: v for k, v in config["learner"].items() if k != "name"}
     learner: Learner = _made("learner", LEARNERS[name], values, backbone, view)
     if learner.reads_frozen:
-        learner.frozen = cache.frozen(repr((config["backbone"], view)), backbone, view)
+        learner.frozen = cache.frozen(repr((config["backbone"], view)), backbone, view, learner.readout)
     stream = _stream(_sized(config["dataset"], view), config["scenario"], cache)
     try:
         check_session(learner, stream, plan)

@@ -35,6 +35,7 @@ PASSES = {
     "l2p-r": 6.0,
     "lwf": 4.0,
     "masked-linear": 0.0,
+    "closed-form": 0.5,
     "nearest-mean": 0.0,
     "ranpac": 0.5,
     "supsup": 4.0,
@@ -112,7 +113,7 @@ def work(built: Built) -> float:
         kept = [min(capacity, images * (t + 1) // len(stream.experiences)) for t in range(len(stream.experiences))]
         return float(3 * epochs * sum(kept) + judged)
     inferred = len(stream.experiences) if name == "supsup" else 1
-    frozen = name in ("ft-seq-frozen", "masked-linear", "nearest-mean", "ranpac")
+    frozen = name in ("ft-seq-frozen", "masked-linear", "nearest-mean", "ranpac", "closed-form")
     return longer * (PASSES.get(name, 3.0) * images * plan.epochs + judged * inferred * (not frozen)) + ONCE * images
 
 

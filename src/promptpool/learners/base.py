@@ -2,8 +2,7 @@
 
     loss = CE(g(f(x)[0]), y) over the classes of the loss
 
-With every class in the loss this is FT-seq of the L2P paper; with `train_backbone=False` FT-seq-frozen; and with
-`loss_classes="current"` as well the masked linear head. The upper bound is FT-seq on `joint(stream)`.
+With every class in the loss this is FT-seq of the L2P paper. The upper bound is FT-seq on `joint(stream)`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
@@ -55,6 +54,7 @@ class Learner(nn.Module):
     forgets: ClassVar[bool] = True  # False if a fresh model is fitted for each evaluation: it has nothing to forget
     at_the_end: ClassVar[str] = ""  # what takes time after the last step of an experience, in words for the user
 
+    readout = Readout()  # what is read of the frozen backbone; a method that lets users choose sets it on the instance
     original: FeatureExtractor  # the given backbone, where `keeps_original` and a copy is trained
     memory: Memory | None = None  # the examples that are replayed
 
@@ -157,11 +157,11 @@ class Learner(nn.Module):
         return self.view(batch.x, self.generator) if self.training else self.view.plain(batch.x)
 
     def features(self, *batches: Batch) -> Tensor:
-        """f(x)[0] of one batch, or of several as one; read from the store of frozen features if possible: [B, D]."""
+        """The readout, f(x)[0], of one batch or of several as one; from the store if the backbone is frozen: [B, D]."""
         if not self.train_backbone and (self.view.fixed or not self.training):
             return torch.cat([self.frozen(batch) for batch in batches])
         with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
-            return self.backbone.features(torch.cat([self.inputs(batch) for batch in batches]))
+            return self.backbone.read(torch.cat([self.inputs(batch) for batch in batches]), self.readout)
 
     @property
     def reads_frozen(self) -> bool:
@@ -174,7 +174,8 @@ class Learner(nn.Module):
         if self._frozen is None:
             if not self.reads_frozen:
                 raise AttributeError("a learner that trains its backbone has no frozen features")
-            self._frozen = FrozenFeatures(self.original if self.train_backbone else self.backbone, self.view)
+            given = self.original if self.train_backbone else self.backbone
+            self._frozen = FrozenFeatures(given, self.view, self.readout)
         return self._frozen
 
     @frozen.setter
@@ -182,8 +183,8 @@ class Learner(nn.Module):
         if not self.reads_frozen:
             raise ValueError("a learner that trains its backbone has no frozen features")
         given = self.original if self.train_backbone else self.backbone
-        if store.view != self.view or store.backbone is not given:
-            raise ValueError("frozen features must be those of the learner's own backbone and view")
+        if store.view != self.view or store.backbone is not given or store.readout != self.readout:
+            raise ValueError("frozen features must be those of the learner's own backbone, view and readout")
         self._frozen = store
 
     def add_classes(self, classes: Iterable[int]) -> None:

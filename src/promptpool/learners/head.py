@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,6 +39,21 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight, self.bias)
+
+
+class SolvedHead(Head):
+    """A head that is solved for: in double precision, and on the CPU wherever its learner is, as mps has no float64."""
+
+    def __init__(self, dim: int, *, generator: torch.Generator) -> None:
+        super().__init__(dim, generator=generator)
+        self.weight, self.bias = (
+            nn.Parameter(values.detach().double(), requires_grad=False) for values in (self.weight, self.bias)
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Called by `to` and its like: leave the tensors as they are."""
+        del fn, recurse
+        return self
 
 
 def with_rows(values: Tensor, row_count: int) -> Tensor:

@@ -26,6 +26,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor
 
+from promptpool import distributed
 from promptpool.backbones.base import Backbone
 from promptpool.checks import one_of, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream
@@ -53,6 +54,8 @@ class L2P(PromptedLearner):
         `prompt_length`: L_p, the tokens of a prompt.
         `pull`: lambda, how strongly chosen keys are pulled towards the queries.
         `start`: prompts and keys start uniformly between these two numbers.
+        `start_from`: "range" takes those numbers as they are, "scaled" in units of the tokens of the first batch;
+            "tokens" starts prompts as tokens of that batch and keys as its queries.
         `key`: "learned", or "mean": the mean of the prompt as it now is.
         `diversify`: True chooses by Eq. 4 in training, which needs task boundaries.
         `vote`: the size of groups of images that choose their prompts by majority, at test too; 0 for no vote.
@@ -78,6 +81,7 @@ class L2P(PromptedLearner):
         prompt_length: int = 5,
         pull: float = 0.5,
         start: tuple[float, float] = (0.0, 0.01),
+        start_from: str = "range",
         key: str = "learned",
         diversify: bool = False,
         vote: int = 0,
@@ -100,7 +104,7 @@ class L2P(PromptedLearner):
         if capacity < 0:
             raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")
         self.pool_size, self.top_k, self.prompt_length = pool_size, top_k, prompt_length
-        self.pull, self.start, self.key = pull, start, key
+        self.pull, self.start, self.start_from, self.key = pull, start, start_from, key
         self.diversify, self.vote = diversify, vote
         self.slots, self.inherit = slots, inherit
         self.order, self.position = order, position
@@ -112,6 +116,7 @@ class L2P(PromptedLearner):
             top_k=top_k,
             prompt_length=prompt_length,
             start=start,
+            start_from=start_from,
             key=key,
             diversify=diversify,
             vote=vote,
@@ -132,8 +137,12 @@ class L2P(PromptedLearner):
 
     def prompted(self, batch: Batch, x: Tensor) -> tuple[Tensor, Chosen]:
         """f_r^avg(x_p), [B, D], of a batch in its view x, and the prompts that made it."""
-        chosen = self.pool(self.query(batch, x))
-        tokens, prompts = self.backbone.embed(x), chosen.prompts  # [B, L, D], [B, N * L_p, D]
+        tokens, query = self.backbone.embed(x), self.query(batch, x)  # [B, L, D], [B, D]
+        if self.training and self.pool.waits:
+            patches = tokens[:, self.backbone.patches :]
+            self.pool.begin(distributed.gather(patches), distributed.gather(query), self.generator)
+        chosen = self.pool(query)
+        prompts = chosen.prompts  # [B, N * L_p, D]
         if self.position == "class":
             prompts = prompts + self.backbone.class_position
         ahead = 1 if self.order == "class-first" else 0

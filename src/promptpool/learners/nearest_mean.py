@@ -1,7 +1,7 @@
 """Nearest class mean on frozen features (Mensink et al., 2013; Janson et al., 2022).
 
-    mu_c = mean of f(x)[0] over the examples of class c
-    y = the class whose mean is nearest to f(x)[0]: by cosine, or by Euclidean distance
+    mu_c = mean of the readout, f(x)[0], over the examples of class c
+    y = the class whose mean is nearest to that of x: by cosine, or by Euclidean distance
 
 No parameter is trained. Means are exact sums in double precision, so the order of tasks changes nothing.
 """
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch
 from promptpool.data.views import ImageView
@@ -29,6 +29,8 @@ class NearestMean(Learner):
 
     Keywords; `seed` is that of `Learner`:
         `distance`: how near a mean is, by "cosine" or "euclidean" distance.
+        `readout_blocks`: how many of the last blocks are read.
+        `readout_rows`: what is read of each, the [class] row ("class"), the mean of the rows of "patches", or "both".
     """
 
     remembers = ("sums", "counts")
@@ -40,13 +42,17 @@ class NearestMean(Learner):
         view: ImageView,
         *,
         distance: str = "cosine",
+        readout_blocks: int = 1,
+        readout_rows: str = "class",
         seed: int = 0,
     ) -> None:
         super().__init__(backbone, view, train_backbone=False, seed=seed)
         one_of(DISTANCES, distance=distance)
         self.distance = distance
+        self.readout = Readout(readout_blocks, readout_rows)
+        self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
         self.head.requires_grad_(False)  # here it only says how many classes there are
-        self.sums = torch.zeros(0, backbone.dim, dtype=torch.float64)
+        self.sums = torch.zeros(0, self.frozen.width, dtype=torch.float64)
         self.counts = torch.zeros(0, dtype=torch.long)
 
     def grow(self, class_count: int) -> None:
@@ -70,5 +76,5 @@ class NearestMean(Learner):
         )  # the other modes depend on the batch
 
     def check_state(self) -> None:
-        if self.sums.shape != (len(self.head.bias), self.backbone.dim) or self.counts.shape != self.head.bias.shape:
+        if self.sums.shape != (len(self.head.bias), self.frozen.width) or self.counts.shape != self.head.bias.shape:
             raise ValueError("the state is of another learner: sums and counts do not match the head")

@@ -15,38 +15,26 @@ an experience has more, or if the stream has no boundaries. The default of `proj
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from promptpool import distributed
-from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Experience
 from promptpool.data.views import ImageView
 from promptpool.learners.base import Learner
-from promptpool.learners.head import Head, with_rows
+from promptpool.learners.head import SolvedHead, with_rows
+from promptpool.learners.sums import choose_ridge
 from promptpool.optim import Descent
 
 RIDGES = tuple(10.0**power for power in range(-8, 9))
+CHOICES = ("held-out", "sums")
 FIT_SHARE = 0.8  # the rest of the examples chooses the ridge
-
-
-class Solution(Head):
-    """A head in double precision that stays on the CPU, wherever its learner is: mps has no float64."""
-
-    def __init__(self, dim: int, *, generator: torch.Generator) -> None:
-        super().__init__(dim, generator=generator)
-        self.weight, self.bias = (
-            nn.Parameter(values.detach().double(), requires_grad=False) for values in (self.weight, self.bias)
-        )
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Called by `to` and its like: leave the tensors as they are."""
-        del fn, recurse
-        return self
 
 
 class RanPAC(Learner):
@@ -58,11 +46,15 @@ class RanPAC(Learner):
         `projections`: M, the number of random directions; 0 for the features as they are.
         `ridge`: a fixed ridge, or None to choose it.
         `recent`: the ridge is chosen on at most this many examples, the latest.
+        `choose_by`: the ridge is chosen by the "held-out" part of those examples, or by the "sums": by generalised
+            cross-validation, which is in no way a matter of order.
+        `readout_blocks`: how many of the last blocks are read.
+        `readout_rows`: what is read of each, the [class] row ("class"), the mean of the rows of "patches", or "both".
     """
 
     directions: Tensor  # R
     here: Tensor  # an empty tensor that tells the device: it moves with the learner, the head does not
-    remembers = ("gram", "sums", "recent_features", "recent_labels", "chosen_ridge")
+    remembers = ("gram", "sums", "count", "recent_features", "recent_labels", "chosen_ridge")
     at_the_end = "a system of equations is solved"
     single_pass = True
 
@@ -74,6 +66,9 @@ class RanPAC(Learner):
         projections: int = 2000,
         ridge: float | None = None,
         recent: int = 5000,
+        choose_by: str = "held-out",
+        readout_blocks: int = 1,
+        readout_rows: str = "class",
         seed: int = 0,
     ) -> None:
         super().__init__(backbone, view, train_backbone=False, seed=seed)
@@ -83,15 +78,19 @@ class RanPAC(Learner):
             raise ValueError(f"ridge = {ridge}: must be above 0, or None to choose it on held-out examples")
         if recent < 2:
             raise ValueError(f"recent = {recent}: must be at least 2, one example to fit and one to judge")
-        self.projections, self.ridge, self.recent = projections, ridge, recent
-        size = projections or backbone.dim
+        one_of(CHOICES, choose_by=choose_by)
+        self.projections, self.ridge, self.recent, self.choose_by = projections, ridge, recent, choose_by
+        self.readout = Readout(readout_blocks, readout_rows)
+        self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
+        size = projections or self.frozen.width
         # Not a buffer: the seed draws them again, and they stay on the CPU.
-        self.directions = torch.randn(backbone.dim, projections, generator=self.generator, dtype=torch.float64)
-        self.head = Solution(size, generator=self.generator)  # W
+        self.directions = torch.randn(self.frozen.width, projections, generator=self.generator, dtype=torch.float64)
+        self.head = SolvedHead(size, generator=self.generator)  # W
         self.register_buffer("here", torch.empty(0), persistent=False)
         self.gram = torch.zeros(size, size, dtype=torch.float64)
         self.sums = torch.zeros(0, size, dtype=torch.float64)
-        self.recent_features = torch.zeros(0, backbone.dim)
+        self.count = 0  # examples in the sums
+        self.recent_features = torch.zeros(0, self.frozen.width)
         self.recent_labels = torch.zeros(0, dtype=torch.long)
         self.chosen_ridge = 1.0 if ridge is None else ridge
 
@@ -101,7 +100,7 @@ class RanPAC(Learner):
 
     def before(self, experience: Experience) -> None:
         del experience
-        self.recent_features = self.recent_features.new_empty(0, self.backbone.dim)
+        self.recent_features = self.recent_features.new_empty(0, self.frozen.width)
         self.recent_labels = self.recent_labels.new_empty(0)
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
@@ -111,19 +110,22 @@ class RanPAC(Learner):
         projected = self.project(features)
         self.gram.addmm_(projected.T, projected)
         self.sums.index_add_(0, y, projected)
-        if self.ridge is None:
+        self.count += len(y)
+        if self.ridge is None and self.choose_by == "held-out":
             self.recent_features = torch.cat([self.recent_features, features])[-self.recent :]
             self.recent_labels = torch.cat([self.recent_labels, y])[-self.recent :]
         return None
 
     def before_evaluation(self) -> None:
-        if self.ridge is None and len(self.recent_labels) > 1:
-            self.chosen_ridge = self.choose_ridge()
+        if self.ridge is None and self.choose_by == "sums" and self.count > 1:
+            self.chosen_ridge = choose_ridge(self.gram, self.sums, self.count)
+        elif self.ridge is None and len(self.recent_labels) > 1:
+            self.chosen_ridge = self.held_out_ridge()
         system = self.gram.clone()
         system.diagonal().add_(self.chosen_ridge)
         self.head.weight.data.copy_(torch.linalg.solve(system, self.sums.T).T)
 
-    def choose_ridge(self) -> float:
+    def held_out_ridge(self) -> float:
         """The ridge that predicts held-out examples best, fitted to the others; the seed decides which are held out."""
         order = torch.randperm(len(self.recent_labels), generator=torch.Generator().manual_seed(self.seed))
         h = self.project(self.recent_features[order])

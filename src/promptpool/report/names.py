@@ -25,6 +25,7 @@ METHODS = {
     "one-prompt": "One prompt",
     "nearest-mean": "Nearest class mean",
     "ranpac": "RanPAC",
+    "closed-form": "Closed form",
     "supsup": "SupSup",
     "dualnet": "DualNet",
     "resnet18-upper-bound": UPPER_BOUND,

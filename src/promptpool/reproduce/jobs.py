@@ -60,4 +60,3 @@ def carry_out(job: Job, cache: SharedCache) -> Generator[float, None, None]:
     with closing(run(job.config, job.folder, cache=cache)) as steps:
         for step in steps:
             yield step.step / step.steps
-    cache.keep()

@@ -1,0 +1,228 @@
+"""A head in closed form on frozen features: the method to start with.
+
+    x = readout of the frozen model, rounded to half precision
+    h = max(0, x R)                                              R random normal, d x M, drawn once
+    score = Gaussian(x) / spread + Ridge(h) / spread             both from sums (`sums.py`)
+
+The Gaussian classes suit classes of one look, the ridge on random projections those of several. `spread` is the root
+mean square of a classifier's centred scores over the examples. Like shrinkage and ridge it is a function of the sums.
+So nothing depends on the order of tasks, batches or ranks. Two learners that were taught apart add up to the one that
+was taught on both, and what was added can be subtracted again.
+
+Sources: streaming linear discriminant analysis (Hayes and Kanan, 2020), RanPAC (McDonnell et al., 2023), analytic
+continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest task and so depends on the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from promptpool import distributed
+from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.checks import at_least, one_of
+from promptpool.data.stream import Batch
+from promptpool.data.views import ImageView
+from promptpool.learners.base import Learner
+from promptpool.learners.head import SolvedHead
+from promptpool.learners.sums import Gaussian, Ridge, Sums, spread
+from promptpool.optim import Descent
+
+CLASSIFIERS = ("both", "gaussian", "ridge")
+KEEPS = ("sums", "features")
+BLOCK = 1024  # examples that are added to the sums at once
+
+
+class ClosedForm(Learner):
+    """Gaussian classes and a ridge classifier on frozen features, from sums alone; reads each example once.
+
+    The sums take 8 (d^2 + M^2) bytes of memory, and as much in each checkpoint; d is the width of the readout.
+
+    Keywords; `seed` is that of `Learner`:
+        `readout_blocks`: how many of the last blocks are read.
+        `readout_rows`: what is read of each, the [class] row ("class"), the mean of the rows of "patches", or "both".
+        `classifier`: "gaussian" classes with one covariance, a "ridge" on random projections, or "both".
+        `projections`: M, the number of random directions; 0 for a ridge on the readout as it is.
+        `shrinkage`: how far the covariance is drawn to a sphere, from above 0 to 1; None for what the sums say.
+        `ridge`: a fixed ridge; None for what the sums say.
+        `keep`: "sums" alone, or "features" as well, in half precision, so that classes can be taken out again.
+    """
+
+    here: Tensor
+    remembers = ("sums", "projected", "waiting", "waiting_labels", "rows", "labels")
+    at_the_end = "a system of equations is solved"
+    single_pass = True
+
+    def __init__(
+        self,
+        backbone: FeatureExtractor,
+        view: ImageView,
+        *,
+        readout_blocks: int = 2,
+        readout_rows: str = "both",
+        classifier: str = "both",
+        projections: int = 2000,
+        shrinkage: float | None = None,
+        ridge: float | None = None,
+        keep: str = "sums",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(backbone, view, train_backbone=False, seed=seed)
+        one_of(CLASSIFIERS, classifier=classifier)
+        one_of(KEEPS, keep=keep)
+        at_least(0, projections=projections)
+        if shrinkage is not None and not 0 < shrinkage <= 1:
+            raise ValueError(f"shrinkage = {shrinkage}: must be above 0 and at most 1, or None for what the sums say")
+        if ridge is not None and not ridge > 0:
+            raise ValueError(f"ridge = {ridge}: must be above 0, or None for what the sums say")
+        self.readout = Readout(readout_blocks, readout_rows)
+        self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
+        self.classifier, self.projections, self.keep = classifier, projections, keep
+        self.shrinkage, self.ridge = shrinkage, ridge
+        width = self.frozen.width
+        self.sums = Sums(0 if classifier == "ridge" else width)
+        self.projected = Sums(0 if classifier == "gaussian" else projections or width)
+        # Not a buffer: the seed draws them again, and they stay on the CPU.
+        self.directions = torch.randn(width, projections, generator=self.generator, dtype=torch.float64)
+        self.head = SolvedHead(self.sums.width + self.projected.width, generator=self.generator)
+        self.register_buffer("here", torch.empty(0), persistent=False)  # tells the device, the head stays on the CPU
+        self.waiting = torch.zeros(0, width, dtype=torch.half)  # examples that are not in the sums yet
+        self.waiting_labels = torch.zeros(0, dtype=torch.long)
+        self.rows, self.labels = self.waiting, self.waiting_labels  # all examples, if they are kept
+        self.gaussian: Gaussian | None = None
+        self.regression: Ridge | None = None
+
+    def grow(self, class_count: int) -> None:
+        super().grow(class_count)
+        for sums in (self.sums, self.projected):
+            sums.grow(len(self.head.bias))
+
+    def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        """Note the examples of all ranks; they come into the sums by the block."""
+        del descend
+        rows, labels = distributed.gather(self.read(batch)), distributed.gather(batch.y).cpu()
+        self.waiting, self.waiting_labels = torch.cat([self.waiting, rows]), torch.cat([self.waiting_labels, labels])
+        if self.keep == "features":
+            self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
+        if len(self.waiting) >= BLOCK:
+            self.add_waiting()
+        return None
+
+    def read(self, batch: Batch) -> Tensor:
+        """x, on the CPU and in half precision: [B, d]."""
+        rows = self.frozen(batch).cpu().half()
+        if not rows.isfinite().all():
+            raise ValueError("a feature of this backbone is not a number, or one that half precision cannot hold")
+        return rows
+
+    def inputs_of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """x and h of rows, in double precision: [n, d] and [n, M]; the one that is not used has no columns."""
+        x = rows.double()
+        h = F.relu(x @ self.directions) if self.projections else x
+        return x[:, : self.sums.width], h[:, : self.projected.width]
+
+    def add_waiting(self) -> None:
+        """Bring the sums up to date; each rank adds up its own part of the examples."""
+        part = distributed.rank_slice(len(self.waiting))
+        self._change(self.waiting[part], self.waiting_labels[part])
+        self.waiting, self.waiting_labels = self.waiting[:0], self.waiting_labels[:0]
+
+    def _change(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
+        for sums, values in zip((self.sums, self.projected), self.inputs_of(rows), strict=True):
+            sums.add(values, labels, sign)
+
+    def before_evaluation(self) -> None:
+        """Solve: one factorisation for each of the two classifiers."""
+        self.add_waiting()
+        self.head.weight.data.zero_()
+        self.head.bias.data.fill_(-torch.inf)  # of classes without examples
+        known, begin = self.sums.known, 0
+        if not known.any():
+            return
+        self.head.bias.data[known] = 0.0
+        self.gaussian = Gaussian(self.sums, self.shrinkage) if self.sums.width else None
+        self.regression = Ridge(self.projected, self.ridge) if self.projected.width else None
+        for classifier, sums in ((self.gaussian, self.sums), (self.regression, self.projected)):
+            if classifier is not None:
+                scale = spread(classifier, sums) or 1.0
+                self.head.weight.data[known, begin : begin + sums.width] = classifier.weight[known] / scale
+                self.head.bias.data[known] += classifier.bias[known] / scale
+            begin += sums.width
+
+    def logits(self, batch: Batch) -> Tensor:
+        """A score for each class of the head, on the CPU: [B, C]."""
+        return self.score(self.read(batch))
+
+    def score(self, rows: Tensor) -> Tensor:
+        """The scores of rows as `read` gives them: [n, C]."""
+        return self.head(torch.cat(self.inputs_of(rows), dim=1))  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def leave_one_out(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The scores of learned examples, each as if it had not been learned: [n, C]."""
+        total = torch.zeros(len(rows), len(self.head.bias), dtype=torch.float64)
+        x, h = self.inputs_of(rows)
+        for classifier, sums, values in ((self.gaussian, self.sums, x), (self.regression, self.projected, h)):
+            if classifier is not None:
+                total += classifier.leave_one_out(values, labels) / (spread(classifier, sums) or 1.0)
+        return total.masked_fill(~self.sums.known, -torch.inf)
+
+    @torch.no_grad()
+    def distance(self, rows: Tensor) -> Tensor:
+        """The squared Mahalanobis distance of each row to the nearest class, large if it is like none of them: [n]."""
+        if self.gaussian is None:
+            raise ValueError("classifier = 'ridge': has no distances, use 'both' or 'gaussian'")
+        x, _ = self.inputs_of(rows)
+        return self.gaussian.distances(x).masked_fill(~self.sums.known, torch.inf).min(dim=1).values
+
+    def join(self, other: ClosedForm, sign: int = 1) -> None:
+        """Learn all that another learner has learned, or with sign -1 unlearn it; its classes are numbered as here."""
+        if self.settings() != other.settings() or self.backbone.fingerprint() != other.backbone.fingerprint():
+            raise ValueError("only learners with the same values and the same backbone can be joined")
+        if sign < 0 and self.keep == "features":
+            raise ValueError("keep = 'features': forget classes instead, rows cannot be told from equal ones")
+        self.add_waiting()
+        other.add_waiting()
+        self.grow(len(other.head.bias))
+        self.sums.join(other.sums, sign)
+        self.projected.join(other.projected, sign)
+        if self.keep == "features":
+            self.rows, self.labels = torch.cat([self.rows, other.rows]), torch.cat([self.labels, other.labels])
+        self._note_classes({*self.seen, *other.seen})
+        self.before_evaluation()
+
+    def forget(self, classes: Iterable[int]) -> None:
+        """Take classes out, as if they had never been learned; needs keep = "features"."""
+        if self.keep != "features":
+            raise ValueError("keep = 'sums': a class can be taken out only with keep = 'features'")
+        self.add_waiting()
+        gone = torch.isin(self.labels, torch.tensor(sorted(classes), dtype=torch.long))
+        with distributed.alone():
+            self._change(self.rows[gone], self.labels[gone], -1)
+        self.rows, self.labels = self.rows[~gone], self.labels[~gone]
+        self._note_classes(set(self.seen) - set(classes))
+        self.before_evaluation()
+
+    def _note_classes(self, classes: Iterable[int]) -> None:
+        known = set(self.sums.known.nonzero().flatten().tolist())
+        self.seen = tuple(sorted(set(classes) & known))
+        self.current = tuple(sorted(set(self.current) & known))
+
+    @property
+    def device(self) -> torch.device:
+        return self.here.device
+
+    def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
+        """The shrinkage and the ridge that were used."""
+        del notes
+        used = {} if self.gaussian is None else {"shrinkage": self.gaussian.shrinkage}
+        used |= {} if self.regression is None else {"ridge": self.regression.ridge}
+        return {name: float(f"{value:.6g}") for name, value in used.items()}
+
+    def check_state(self) -> None:
+        if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != (len(self.labels), self.frozen.width):
+            raise ValueError("the state is of another learner: sums and rows do not match the head")

@@ -1,0 +1,225 @@
+"""Frozen features between processes: a file that is whole and of the same thing is read, any other is as none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from promptpool.backbones import feature_files
+from promptpool.backbones.base import Readout
+from promptpool.backbones.feature_files import MANY, FeatureFiles, limit, trim
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Batch
+from promptpool.data.views import ImageView
+from promptpool.experiments.build import SharedCache
+from toys import VIEW, toy_backbone, toy_examples
+
+
+def batch(seed: int = 1) -> Batch:
+    return toy_examples(5, seed).batch(slice(None))
+
+
+def opened(folder: Path, *, seed: int = 0, view: ImageView = VIEW, readout: Readout | None = None) -> FrozenFeatures:
+    frozen = FrozenFeatures(toy_backbone(seed), view, readout)
+    frozen.share(folder)
+    return frozen
+
+
+def filled(folder: Path, seed: int = 1) -> FrozenFeatures:
+    """A store that computed a batch and wrote it."""
+    frozen = opened(folder)
+    frozen(batch(seed))
+    frozen.keep()
+    return frozen
+
+
+def computed(seed: int = 1) -> Tensor:
+    return FrozenFeatures(toy_backbone(), VIEW)(batch(seed))
+
+
+def without_computing(frozen: FrozenFeatures, batch: Batch) -> Tensor:
+    size = len(frozen)
+    features = frozen(batch)
+    assert len(frozen) == size
+    return features
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*"))
+
+
+def test_features_read_back_to_the_bit(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert len(opened(tmp_path)) == 30
+    assert torch.equal(without_computing(opened(tmp_path), batch()), computed())
+
+
+def test_what_is_known_stays_and_the_rest_is_added(tmp_path: Path) -> None:
+    frozen = opened(tmp_path)
+    frozen(batch(2))
+    filled(tmp_path, 1)
+    frozen.share(tmp_path)
+    frozen.share(tmp_path)
+    assert len(frozen) == 60
+    mixed = Batch(*(torch.cat([getattr(batch(n), name) for n in (2, 1, 2)]) for name in ("x", "y", "ids")))
+    assert torch.equal(without_computing(frozen, mixed), torch.cat([computed(n) for n in (2, 1, 2)]))
+
+
+def test_only_what_was_computed_since_is_written(tmp_path: Path) -> None:
+    frozen = filled(tmp_path, 1)
+    frozen.keep()
+    assert len(files(tmp_path)) == 1
+    frozen(batch(2))
+    frozen.keep()
+    assert sorted(len(load_file(path)["ids"]) for path in files(tmp_path)) == [30, 30]
+
+
+def test_the_files_of_another_backbone_view_or_readout_are_not_taken(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert len(opened(tmp_path, seed=1)) == 0
+    assert len(opened(tmp_path, view=ImageView(8, "symmetric"))) == 0
+    assert len(opened(tmp_path, view=ImageView(8, flip=True))) == 0
+    assert len(opened(tmp_path, readout=Readout(2, "both"))) == 0
+    assert len(files(tmp_path)) == 1, "they are whole, and stay"
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, -1])
+def test_a_truncated_file_is_removed_and_made_again(size: int, tmp_path: Path) -> None:
+    filled(tmp_path)
+    (path,) = files(tmp_path)
+    path.write_bytes(path.read_bytes()[:size])
+    assert len(opened(tmp_path)) == 0
+    assert files(tmp_path) == []
+    filled(tmp_path)
+    assert len(opened(tmp_path)) == 30
+
+
+def test_a_file_with_a_flipped_bit_is_removed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (path,) = files(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    assert len(opened(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"ids": torch.arange(3)},
+        {"ids": torch.arange(3), "features": torch.zeros(2, 32)},
+        {"ids": torch.arange(3), "features": torch.zeros(3, 16)},
+        {"ids": torch.arange(3), "features": torch.zeros(3, 32, dtype=torch.float16)},
+        {"ids": torch.zeros(3), "features": torch.zeros(3, 32)},
+        {"ids": torch.tensor([[1]]), "features": torch.zeros(1, 32)},
+        {"ids": torch.tensor([1, 2, 1]), "features": torch.zeros(3, 32)},
+    ],
+)
+def test_a_file_that_cannot_be_ours_is_removed(tensors: dict[str, Tensor], tmp_path: Path) -> None:
+    frozen = opened(tmp_path)
+    folder = tmp_path / frozen.fingerprint[:16]
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "a.safetensors", metadata={"of": frozen.fingerprint})
+    frozen.share(tmp_path)
+    assert len(frozen) == 0
+    assert files(tmp_path) == []
+
+
+def test_many_files_become_one(tmp_path: Path) -> None:
+    frozen = opened(tmp_path)
+    for seed in range(MANY + 1):
+        frozen(batch(seed))
+        frozen.keep()
+    assert len(files(tmp_path)) == 1
+    later = opened(tmp_path)
+    assert len(later) == 30 * (MANY + 1)
+    for seed in (0, MANY):
+        assert torch.equal(without_computing(later, batch(seed)), computed(seed))
+        assert torch.equal(without_computing(frozen, batch(seed)), computed(seed))
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        known = set(files(tmp_path))
+        filled(tmp_path, seed)
+        (path,) = set(files(tmp_path)) - known
+        path.rename(path.with_name(f"{seed}.safetensors"))
+    for path, when in zip(files(tmp_path), (100, 300, 200), strict=True):
+        os.utime(path, (when, when))
+    one = files(tmp_path)[0].stat().st_size
+    trim(tmp_path, 2 * one)
+    assert [path.name for path in files(tmp_path)] == ["2.safetensors", "3.safetensors"]
+    trim(tmp_path, one)
+    assert [path.name for path in files(tmp_path)] == ["2.safetensors"]
+
+
+def test_a_file_that_is_read_counts_as_used(tmp_path: Path) -> None:
+    filled(tmp_path)
+    os.utime(files(tmp_path)[0], (100, 100))
+    opened(tmp_path)
+    assert files(tmp_path)[0].stat().st_mtime > 1000
+
+
+def test_the_limit_is_a_number_of_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limit() == 4_000_000_000
+    monkeypatch.setenv("PROMPTPOOL_FEATURES_GB", "0")
+    filled(tmp_path)
+    assert files(tmp_path) == []
+    monkeypatch.setenv("PROMPTPOOL_FEATURES_GB", "much")
+    with pytest.raises(ValueError, match="PROMPTPOOL_FEATURES_GB = 'much': must be a number"):
+        limit()
+
+
+def test_a_full_disk_does_not_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, f"No space left on device for {len(content)} bytes", str(path))
+
+    monkeypatch.setattr(feature_files, "write_whole", full)
+    frozen = filled(tmp_path)
+    assert torch.equal(without_computing(frozen, batch()), computed())
+
+
+def test_a_file_that_another_process_joined_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+    (path,) = files(tmp_path)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([path.with_name("gone.safetensors"), path]))
+    assert len(list(FeatureFiles(tmp_path, opened(tmp_path).fingerprint, 32).read())) == 1
+
+
+def test_runs_share_a_folder(tmp_path: Path) -> None:
+    first = SharedCache(tmp_path).frozen("key", toy_backbone(), VIEW, Readout())
+    first(batch())
+    first.keep()
+    cache = SharedCache(tmp_path)
+    second = cache.frozen("another key", toy_backbone(), VIEW, Readout())
+    assert torch.equal(without_computing(second, batch()), computed())
+    assert cache.frozen("another key", toy_backbone(), VIEW, Readout()) is second
+    assert cache.frozen("another key", toy_backbone(), VIEW, Readout(2, "both")) is not second
+
+
+def test_a_cache_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frozen = SharedCache().frozen("key", toy_backbone(), VIEW, Readout())
+    frozen(batch())
+    frozen.keep()
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_often(folder: Path, seeds: range) -> None:
+    for seed in seeds:
+        filled(folder, seed)
+
+
+def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    threads = [Thread(target=write_often, args=(tmp_path, range(n, 12, 2))) for n in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened(tmp_path)) == 12 * 30

@@ -1,0 +1,278 @@
+"""The closed form: both classifiers together, and what being a function of sums promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from promptpool.backbones.resnet import resnet18
+from promptpool.data.stream import Batch, Examples
+from promptpool.data.views import ImageView
+from promptpool.learners import closed_form
+from promptpool.learners.closed_form import ClosedForm
+from promptpool.learners.state import restore, state
+from promptpool.optim import Descent
+from promptpool.training import learn
+from promptpool.training.evaluation import predict
+from promptpool.training.loop import Plan, Session
+from toys import CLASSES, toy_backbone, toy_examples, toy_schedule, toy_stream
+
+VIEW = ImageView(8)
+TRAIN, TEST = toy_examples(9, 1), toy_examples(7, 2).batch(slice(None))
+CASES: tuple[dict[str, Any], ...] = (
+    {},
+    {"classifier": "gaussian"},
+    {"classifier": "ridge"},
+    {"projections": 0},
+    {"keep": "features"},
+    {"shrinkage": 0.2, "ridge": 3.0},
+)
+
+
+def learner_of(**values: Any) -> ClosedForm:
+    return ClosedForm(toy_backbone(dim=16), VIEW, **{"projections": 50, **values})
+
+
+def show(learner: ClosedForm, some: Examples, step: int = 9) -> ClosedForm:
+    learner.add_classes(some.classes)
+    for batch in some.batches(step):
+        assert learner.step(batch, Descent([])) is None
+    return learner
+
+
+def learned(order: list[int], step: int = 9, **values: Any) -> ClosedForm:
+    """A learner after the classes came one by one in this order."""
+    learner = learner_of(**values)
+    for label in order:
+        show(learner, TRAIN.select(TRAIN.y == label), step)
+        learner.before_evaluation()
+    return learner.eval()
+
+
+def same(one: ClosedForm, other: ClosedForm) -> None:
+    torch.testing.assert_close(one.head.weight, other.head.weight, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(one.head.bias, other.head.bias, rtol=1e-8, atol=1e-8)
+    assert one.seen == other.seen
+    assert torch.equal(predict(one, TEST), predict(other, TEST))
+
+
+def slow_scores(rows: Tensor, labels: Tensor, x: Tensor, directions: Tensor) -> Tensor:
+    """The sum of both classifiers' scores, from the rows themselves; the ridge is the caller's, 3."""
+    means = torch.stack([rows[labels == c].mean(dim=0) for c in range(CLASSES)])
+    apart = rows - means[labels]
+    degrees, width = len(rows) - CLASSES, rows.shape[1]
+    covariance = apart.T @ apart / degrees
+    shrunk = 0.8 * covariance + 0.2 * covariance.trace() / width * torch.eye(width, dtype=torch.float64)
+    inverse = torch.linalg.inv(shrunk)
+    h, own = (rows @ directions).clamp(min=0), (x @ directions).clamp(min=0)
+    system = h.T @ h + 3.0 * torch.eye(h.shape[1], dtype=torch.float64)
+    weights = torch.linalg.inv(system) @ h.T @ torch.nn.functional.one_hot(labels).double()
+    total = torch.zeros(len(x), CLASSES, dtype=torch.float64)
+    for learned_scores, scores in (
+        (gaussian(rows, means, inverse), gaussian(x, means, inverse)),
+        (h @ weights, own @ weights),
+    ):
+        total += scores / (learned_scores - learned_scores.mean(dim=1, keepdim=True)).square().mean().sqrt()
+    return total
+
+
+def gaussian(x: Tensor, means: Tensor, inverse: Tensor) -> Tensor:
+    return torch.stack([x @ inverse @ m - m @ inverse @ m / 2 for m in means], dim=1)
+
+
+def test_scores_follow_the_equations() -> None:
+    learner = learned(list(range(CLASSES)), shrinkage=0.2, ridge=3.0)
+    rows = learner.read(TRAIN.batch(slice(None))).double()
+    expected = slow_scores(rows, TRAIN.y, learner.read(TEST).double(), learner.directions)
+    torch.testing.assert_close(learner.logits(TEST), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_it_reads_two_blocks_class_and_patches() -> None:
+    learner = learner_of()
+    backbone = toy_backbone(dim=16)
+    with torch.no_grad():
+        tokens = backbone.embed(VIEW.plain(TEST.x))
+        first = backbone.blocks[0](tokens)
+        second = backbone.blocks[1](first)
+        rows = [backbone.norm(each) for each in (first, second)]
+    expected = torch.cat([part for each in rows for part in (each[:, 0], each[:, 1:].mean(dim=1))], dim=1)
+    torch.testing.assert_close(learner.read(TEST).float(), expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("values", CASES, ids=str)
+def test_neither_the_order_of_classes_nor_the_size_of_batches_matters(values: dict[str, Any]) -> None:
+    order = list(range(CLASSES))
+    expected = learned(order, **values)
+    same(learned(order[::-1], step=4, **values), expected)
+    same(learned([2, 0, 1, *order[3:]], step=100, **values), expected)
+
+
+def test_blocks_are_only_a_matter_of_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = learned(list(range(CLASSES)))
+    monkeypatch.setattr(closed_form, "BLOCK", 5)
+    same(learned(list(range(CLASSES))), expected)
+
+
+@pytest.mark.parametrize("values", CASES, ids=str)
+def test_two_taught_apart_are_one_taught_on_both(values: dict[str, Any]) -> None:
+    whole = learned(list(range(CLASSES)), **values)
+    first, second = learned([0, 1, 2], **values), learned(list(range(3, CLASSES)), **values)
+    first.join(second)
+    same(first.eval(), whole)
+
+
+def test_halves_of_a_class_add_up_too() -> None:
+    rows = torch.arange(len(TRAIN)) % 2 == 0
+    parts = [show(learner_of(), TRAIN.select(part)) for part in (rows, ~rows)]
+    parts[0].join(parts[1])
+    same(parts[0].eval(), learned(list(range(CLASSES))))
+
+
+def test_what_was_added_can_be_subtracted() -> None:
+    first, second = learned([0, 1, 2]), learned(list(range(3, CLASSES)))
+    both = learned([0, 1, 2])
+    both.join(second)
+    both.join(second, -1)
+    assert both.seen == (0, 1, 2)
+    torch.testing.assert_close(both.head.weight[:3], first.head.weight, rtol=1e-8, atol=1e-8)
+    assert torch.equal(predict(both.eval(), TEST), predict(first, TEST))
+
+
+def test_a_class_taken_out_was_never_there() -> None:
+    learner = learned(list(range(CLASSES)), keep="features")
+    learner.forget([1, CLASSES - 1])
+    other = learned([c for c in range(CLASSES) if c not in (1, CLASSES - 1)], keep="features")
+    other.grow(CLASSES)
+    other.before_evaluation()
+    same(learner.eval(), other)
+    assert len(learner.rows) == 9 * (CLASSES - 2)
+
+
+def test_forgetting_all_leaves_nothing() -> None:
+    learner = learned([0, 1], keep="features")
+    learner.forget([0, 1])
+    assert learner.seen == ()
+    assert not learner.sums.known.any()
+    show(learner, TRAIN.select(TRAIN.y == 0))
+    learner.before_evaluation()
+    assert set(predict(learner, TEST).tolist()) == {0}
+
+
+def test_sums_alone_refuse_to_forget_and_rows_to_be_subtracted() -> None:
+    with pytest.raises(ValueError, match="only with keep = 'features'"):
+        learned([0, 1]).forget([0])
+    kept = learned([0, 1], keep="features")
+    with pytest.raises(ValueError, match="forget classes instead"):
+        kept.join(learned([1], keep="features"), -1)
+
+
+@pytest.mark.parametrize("values", [{"seed": 1}, {"projections": 51}, {"readout_blocks": 1}])
+def test_unlike_learners_are_not_joined(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="the same values and the same backbone"):
+        learned([0]).join(learned([1], **values))
+
+
+@pytest.mark.parametrize("values", CASES, ids=str)
+def test_leave_one_out_is_learning_without_it(values: dict[str, Any]) -> None:
+    """Where shrinkage, ridge and spreads hardly move: labels are those of a learner that never saw the example."""
+    learner = learned(list(range(CLASSES)), **values)
+    batch = TRAIN.batch(slice(None))
+    found = learner.leave_one_out(learner.read(batch), batch.y).argmax(dim=1)
+    for left in range(0, len(TRAIN), 10):
+        others = torch.arange(len(TRAIN)) != left
+        without = show(learner_of(**values), TRAIN.select(others))
+        without.before_evaluation()
+        one = Batch(batch.x[left : left + 1], batch.y[left : left + 1], batch.ids[left : left + 1])
+        assert int(predict(without, one)) == int(found[left])
+
+
+def test_leave_one_out_finds_a_wrong_label() -> None:
+    y = TRAIN.y.clone()
+    y[4] = 3  # is of class 0
+    learner = learner_of()
+    learner.add_classes(range(CLASSES))
+    batch = TRAIN.batch(slice(None))
+    learner.step(Batch(batch.x, y, batch.ids), Descent([]))
+    learner.before_evaluation()
+    scores = learner.leave_one_out(learner.read(batch), y)
+    margin = scores.gather(1, y[:, None])[:, 0] - scores.scatter(1, y[:, None], -torch.inf).max(dim=1).values
+    assert int(margin.argmin()) == 4
+    assert int(scores[4].argmax()) == 0
+
+
+def test_what_is_like_no_class_is_far() -> None:
+    learner = learned(list(range(CLASSES - 1)))
+    known = TEST.y < CLASSES - 1
+    distance = learner.distance(learner.read(TEST))
+    assert distance[~known].min() > distance[known].median()
+    with pytest.raises(ValueError, match="has no distances"):
+        learned([0, 1], classifier="ridge").distance(learner.read(TEST))
+
+
+@pytest.mark.parametrize("stream", [toy_stream(), toy_schedule()])
+def test_it_learns_a_stream(stream: Any) -> None:
+    *_, last = learn(learner_of(), stream, Plan(epochs=1, batch_size=16))
+    assert sum(count or 0 for count in last.correct) / sum(last.total) > 0.9
+    assert set(last.facts) >= {"shrinkage", "ridge"}
+
+
+def test_a_restored_learner_goes_on_as_if_never_stopped() -> None:
+    for values in CASES:
+        first = learned([0, 1, 2], **values)
+        show(first, TRAIN.select(TRAIN.y == 3), step=4)  # some wait to be added
+        second = learner_of(**values)
+        restore(second, state(first))
+        for learner in (first, second):
+            show(learner, TRAIN.select(TRAIN.y == 4))
+            learner.before_evaluation()
+        assert torch.equal(first.head.weight, second.head.weight)
+
+
+def test_a_state_of_another_width_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        restore(learner_of(projections=51), state(learned([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"classifier": "svm"}, "classifier = 'svm': must be one of both, gaussian, ridge"),
+        ({"keep": "all"}, "keep = 'all': must be one of sums, features"),
+        ({"projections": -1}, "projections = -1: must be at least 0"),
+        ({"shrinkage": 0.0}, "shrinkage = 0.0: must be above 0 and at most 1"),
+        ({"ridge": 0.0}, "ridge = 0.0: must be above 0"),
+        ({"readout_blocks": 3}, "readout_blocks = 3: this ViT has 2"),
+        ({"readout_blocks": 0}, "readout_blocks = 0: must be at least 1"),
+        ({"readout_rows": "all"}, "readout_rows = 'all': must be one of class, patches, both"),
+    ],
+)
+def test_values_that_cannot_be_meant(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        learner_of(**values)
+
+
+def test_a_residual_network_has_one_vector() -> None:
+    backbone = resnet18(width=4, image_size=8).eval()
+    with pytest.raises(ValueError, match="one vector for an image, set 1 and 'class'"):
+        ClosedForm(backbone, VIEW)
+    learner = ClosedForm(backbone, VIEW, readout_blocks=1, readout_rows="class", projections=20)
+    show(learner, TRAIN)
+    learner.before_evaluation()
+    assert learner.logits(TEST).isfinite().all()
+
+
+def test_a_feature_that_half_precision_cannot_hold_is_an_error() -> None:
+    backbone = toy_backbone(dim=16)
+    with torch.no_grad():
+        backbone.norm.weight.mul_(1e6)
+    learner = ClosedForm(backbone, VIEW)
+    with pytest.raises(ValueError, match="half precision"):
+        learner.read(TEST)
+
+
+def test_a_session_takes_one_pass() -> None:
+    session = Session(learner_of(), toy_stream(), Plan(epochs=5, batch_size=16))
+    assert session.epochs == 1
