@@ -16,7 +16,13 @@ from promptpool.errors import BadFileError
 
 
 def random_vit(
-    *, dim: int = 48, heads: int = 3, layer_scale: bool = False, distilled: bool = False, gelu: str = "exact"
+    *,
+    dim: int = 48,
+    heads: int = 3,
+    layer_scale: bool = False,
+    distilled: bool = False,
+    registers: int = 0,
+    gelu: str = "exact",
 ) -> ViT:
     """Every parameter random, so that no mistake hides behind a zero or a one."""
     vit = ViT(
@@ -28,6 +34,7 @@ def random_vit(
         mlp_dim=80,
         layer_scale=layer_scale,
         distilled=distilled,
+        registers=registers,
         gelu=gelu,
     )
     generator = torch.Generator().manual_seed(0)
