@@ -1,49 +1,19 @@
 """Folders as timm saves them for the hub: config.json says the architecture, and of its images what is to be known.
 
-Fields are those that timm 1.0 writes (`save_config_for_hf`); tensors are of small random ViTs.
+Fields are those that timm 1.0 writes; tensors are of small random ViTs.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from published import all_rows, images, random_vit, refusal, tensors_of, write_timm
-from torch import Tensor
+from published import TIMM_TRAINED as TRAINED
+from published import all_rows, images, random_vit, refusal, tensors_of, write_timm_folder
 
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
-
-TRAINED: dict[str, object] = {
-    "tag": "augreg_in21k_ft_in1k",
-    "custom_load": True,
-    "input_size": [3, 32, 32],
-    "fixed_input_size": True,
-    "interpolation": "bicubic",
-    "crop_pct": 0.9,
-    "crop_mode": "center",
-    "mean": [0.5, 0.4, 0.3],
-    "std": [0.5, 0.25, 0.5],
-    "num_classes": 1000,
-    "first_conv": "patch_embed.proj",
-    "classifier": "head",
-}
-CONFIG: dict[str, object] = {
-    "architecture": "vit_tiny_patch16_224",
-    "num_classes": 1000,
-    "num_features": 64,
-    "global_pool": "token",
-    "pretrained_cfg": TRAINED,
-}
-
-
-def timm_folder(folder: Path, tensors: dict[str, Tensor], **changed: object) -> Path:
-    head = {"head.weight": torch.ones(5, 64), "head.bias": torch.ones(5)}
-    write_timm(folder / "model.safetensors", tensors | head)
-    (folder / "config.json").write_text(json.dumps(CONFIG | changed))
-    return folder
 
 
 def vit(**values: bool | int) -> ViT:
@@ -51,7 +21,7 @@ def vit(**values: bool | int) -> ViT:
 
 
 def test_reads_the_model_and_what_its_images_are(tmp_path: Path) -> None:
-    loaded = load_backbone(timm_folder(tmp_path, tensors_of(vit())))
+    loaded = load_backbone(write_timm_folder(tmp_path, tensors_of(vit())))
     assert torch.equal(all_rows(loaded, images()), all_rows(vit(), images()))
     assert loaded.values == ((0.5, 0.4, 0.3), (0.5, 0.25, 0.5))
     assert (loaded.image_size, loaded.norm_eps, loaded.gelu) == (32, 1e-6, "exact")
@@ -59,12 +29,12 @@ def test_reads_the_model_and_what_its_images_are(tmp_path: Path) -> None:
 
 def test_as_transformers_wraps_it(tmp_path: Path) -> None:
     tensors = {f"timm_model.{name}": value for name, value in tensors_of(vit(layer_scale=True)).items()}
-    loaded = load_backbone(timm_folder(tmp_path, tensors, model_type="timm_wrapper"))
+    loaded = load_backbone(write_timm_folder(tmp_path, tensors, model_type="timm_wrapper"))
     assert torch.equal(all_rows(loaded, images()), all_rows(vit(layer_scale=True), images()))
 
 
 def test_heads_that_the_architecture_was_made_with(tmp_path: Path) -> None:
-    folder = timm_folder(tmp_path, tensors_of(vit()), model_args={"num_heads": 4})
+    folder = write_timm_folder(tmp_path, tensors_of(vit()), model_args={"num_heads": 4})
     assert load_backbone(folder).heads == 4
 
 
@@ -76,7 +46,7 @@ def test_positions_without_one_of_the_class_token(registers: int, tmp_path: Path
         model.pos_embed[:, 0] = 0
     tensors = tensors_of(model)
     tensors["pos_embed"] = tensors["pos_embed"][:, 1:].clone()
-    loaded = load_backbone(timm_folder(tmp_path, tensors))
+    loaded = load_backbone(write_timm_folder(tmp_path, tensors))
     assert loaded.registers == registers
     assert torch.equal(all_rows(loaded, images()), all_rows(model, images()))
     smaller = load_backbone(tmp_path, image_size=24)
@@ -92,7 +62,7 @@ def test_positions_of_registers_too(tmp_path: Path) -> None:
         model.reg_token.add_(apart)
     first, patches = tensors["pos_embed"].split([1, 16], dim=1)
     tensors["pos_embed"] = torch.cat([first, apart, patches], dim=1)
-    loaded = load_backbone(timm_folder(tmp_path, tensors))
+    loaded = load_backbone(write_timm_folder(tmp_path, tensors))
     assert torch.equal(all_rows(loaded, images()), all_rows(model, images()))
 
 
@@ -106,7 +76,7 @@ def test_registers_by_the_name_that_meta_gives_them(tmp_path: Path) -> None:
 
 def test_an_image_size_that_was_set_differs_from_the_published_one(tmp_path: Path) -> None:
     published = TRAINED | {"input_size": [3, 224, 224]}
-    folder = timm_folder(tmp_path, tensors_of(vit()), model_args={"img_size": 32}, pretrained_cfg=published)
+    folder = write_timm_folder(tmp_path, tensors_of(vit()), model_args={"img_size": 32}, pretrained_cfg=published)
     assert load_backbone(folder).image_size == 32
 
 
@@ -130,4 +100,4 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 @pytest.mark.parametrize(("changed", "expected"), WRONG)
 def test_names_the_wrong_value(changed: dict[str, object], expected: str, tmp_path: Path) -> None:
-    assert expected in refusal(timm_folder(tmp_path, tensors_of(vit()), **changed))
+    assert expected in refusal(write_timm_folder(tmp_path, tensors_of(vit()), **changed))

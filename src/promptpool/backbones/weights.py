@@ -14,6 +14,8 @@ A file that does not fit to the last tensor is refused: weights are never swappe
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +24,8 @@ from typing import NamedTuple
 import torch
 
 from promptpool.backbones.descriptions import Description, from_folder, from_metadata
-from promptpool.backbones.hub import fetch, is_hub_name
+from promptpool.backbones.hub import TENSORS, fetch, is_hub_name
+from promptpool.backbones.known import hint
 from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
 from promptpool.backbones.positions import place_tokens, resize_positions
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
@@ -52,15 +55,31 @@ def load_backbone(
     """
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
-    path = _located(name_or_path)
+    with _opened(_located(name_or_path)) as (archive, layout, description):
+        return _built(archive, layout, description, image_size, heads, gelu)
+
+
+def describe(path: Path) -> ViT:
+    """The ViT that `load_backbone` reads from a file or folder, of shapes without numbers."""
+    with _opened(path) as (archive, layout, description):
+        model = _planned(archive, layout, description, None, None, None).model
+    model.values = description.values
+    return model
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[TensorFile, Layout, Description]]:
+    """The tensors at a path, how they are laid out, and what is said of them; open until the block ends."""
     if path.is_dir():
         layout, description = from_folder(path)
-        with open_tensor_file(path / "model.safetensors") as archive:
-            return _built(archive, layout, description, image_size, heads, gelu)
+        with open_tensor_file(path / TENSORS) as archive:
+            yield archive, layout, description
+        return
     with open_tensor_file(path) as archive:
         if path.suffix == ".npz":
-            return _built(archive, OFFICIAL, Description(path), image_size, heads, gelu)
-        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size, heads, gelu)
+            yield archive, OFFICIAL, Description(path)
+        else:
+            yield archive, TIMM, from_metadata(path, archive.metadata)
 
 
 def _located(name_or_path: str | Path) -> Path:
@@ -74,7 +93,7 @@ def _located(name_or_path: str | Path) -> Path:
     kinds = ", ".join(READERS)
     raise BadFileError(
         f"{name_or_path}: there is no such file; expected a weights file ({kinds}), "
-        "a folder with config.json and model.safetensors, or a hub name such as owner/name"
+        f"a folder with config.json and model.safetensors, or a hub name such as owner/name{hint(str(name_or_path))}"
     )
 
 
