@@ -111,8 +111,8 @@ def test_list(tmp_path: Path) -> None:
     assert place == str(tmp_path / "weights" / TINY)
 
 
-def test_the_list_fits_a_narrow_terminal(hub: Hub) -> None:
-    del hub
+@pytest.mark.usefixtures("hub")
+def test_the_list_fits_a_narrow_terminal() -> None:
     assert max(map(len, weights("list", columns=80).stdout.splitlines()[1:])) <= 80
 
 
@@ -135,8 +135,8 @@ def test_a_name_that_is_not_there() -> None:
     assert only_line(weights("get", "facebook/dinov2-smal")).endswith("; did you mean facebook/dinov2-small?")
 
 
-def test_without_a_network(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    del hub
+@pytest.mark.usefixtures("hub")
+def test_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     said = only_line(weights("get", DINO))
     assert said.startswith(f"promptpool: {DINO}: the hub cannot be reached (Connection refused); download config.json")
@@ -152,7 +152,7 @@ def test_a_gated_model_says_where_to_ask(hub: Hub) -> None:
     assert got.stderr.startswith(f"promptpool: {DINO}: its owner asks for consent; give it at https://huggingface.co/")
 
 
-def test_stopped_by_hand_and_gone_on_with(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_by_hand_and_gone_on_with(hub: Hub) -> None:
     plain = Answer.send
 
     def stopping(answer: Answer, file: Path, *, share: float = 1.0) -> None:
@@ -166,7 +166,6 @@ def test_stopped_by_hand_and_gone_on_with(hub: Hub, monkeypatch: pytest.MonkeyPa
     assert "the same command goes on from here" in stopped.stderr
     assert weights("get", TINY).exit_code == 0
     assert hub.ranges
-    del monkeypatch
 
 
 def _interrupt(_: float) -> None:

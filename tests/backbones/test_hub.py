@@ -320,6 +320,7 @@ def test_what_cannot_be_read_is_refused_before_its_weights_are_fetched(hub: Hub)
         ({"license": ["mit", "apache-2.0"]}, "mit, apache-2.0"),
         ({"license": "other", "license_name": "own-terms", "license_link": "https://terms"}, "own-terms https://terms"),
         ({"license": "other"}, "other"),
+        ({"license": "mit\x1b[31m\n"}, "mit [31m"),
         ({}, "not stated"),
     ],
 )

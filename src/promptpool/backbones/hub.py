@@ -162,7 +162,8 @@ def _licence(said: dict[str, Any]) -> str:
     text = ", ".join(map(str, named)) if isinstance(named, list) else str(named)
     if text == "other":
         text = " ".join(str(card[key]) for key in ("license_name", "license_link") if card.get(key)) or text
-    return " ".join(text.split())[:200] or UNSTATED
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)  # it is shown on a terminal
+    return " ".join(printable.split())[:200] or UNSTATED
 
 
 def _lacking(name: str, missing: list[str], files: dict[str, Any]) -> str:

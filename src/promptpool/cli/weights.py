@@ -62,9 +62,7 @@ def show_all() -> None:
             for label, text in _rows(name).items():
                 grid.add_row(f"  {label}", escape(text))
             console.print(grid, highlight=False)
-        console.print(
-            f"\nOther ViTs of the hub work by their names too, and {', '.join(SHIPPED)} comes with the package."
-        )
+        console.print(f"\nOther ViTs of the hub work by name too; {', '.join(SHIPPED)} comes with the package.")
 
 
 class _Here(NamedTuple):
