@@ -14,7 +14,7 @@ Weights = dict[str, Tensor]  # by timm's names
 
 
 def embed(weights: Weights, image: Tensor) -> list[Tensor]:
-    """The tokens of an image [3, S, S] with their positions, [class] first."""
+    """The tokens of an image [3, S, S] with their positions, [class] first; then registers, which have none."""
     kernel, positions = weights["patch_embed.proj.weight"], weights["pos_embed"][0]
     patch = kernel.shape[-1]
     tokens = [weights["cls_token"][0, 0]]
@@ -22,7 +22,9 @@ def embed(weights: Weights, image: Tensor) -> list[Tensor]:
         for left in range(0, image.shape[2], patch):
             part = image[:, top : top + patch, left : left + patch]
             tokens.append((kernel * part).sum(dim=(1, 2, 3)) + weights["patch_embed.proj.bias"])
-    return [token + position for token, position in zip(tokens, positions, strict=True)]
+    placed = [token + position for token, position in zip(tokens, positions, strict=True)]
+    registers = [*weights["reg_token"][0]] if "reg_token" in weights else []
+    return [placed[0], *registers, *placed[1:]]
 
 
 def encode(weights: Weights, tokens: list[Tensor], *, heads: int, gelu: str) -> Tensor:

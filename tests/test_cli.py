@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 def test_list_names_everything_there_is() -> None:
     result = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    for name in (*LEARNERS, *SCENARIOS, *PROFILES, *benchmarks(), *methods(), "promptpool[hub]"):
+    for name in (*LEARNERS, *SCENARIOS, *PROFILES, *benchmarks(), *methods(), "promptpool weights list"):
         assert name in result.output
 
 

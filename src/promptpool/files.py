@@ -115,6 +115,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "promptpool"
 
 
+def weights_folder() -> Path:
+    """The weights of hub names, by owner and name: PROMPTPOOL_WEIGHTS, or `weights` in the cache folder."""
+    own = os.environ.get("PROMPTPOOL_WEIGHTS")
+    return Path(own).expanduser() if own else cache_folder() / "weights"
+
+
 @contextmanager
 def data_in(folder: Path | None) -> Iterator[None]:
     """While this lasts, the data sets are in this folder; with None they are where they were."""

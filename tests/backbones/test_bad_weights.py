@@ -52,11 +52,18 @@ CHANGES: dict[str, tuple[dict[str, Tensor | None], str]] = {
     "shape": ({"norm.bias": torch.ones(47)}, r"tensor norm.bias: shape [47], expected [48]"),
     "axes": ({"cls_token": torch.ones(48)}, "tensor cls_token: shape [48], expected 3 axes"),
     "empty": ({"cls_token": torch.ones(1, 1, 0)}, "tensor cls_token: shape [1, 1, 0], expected 3 axes, none empty"),
-    "not square": ({"pos_embed": torch.ones(1, 16, 48)}, "tensor pos_embed: 16 rows, expected 1 more than a square"),
+    "not square": ({"pos_embed": torch.ones(1, 15, 48)}, "tensor pos_embed: 15 rows, expected 1 more than a square"),
     "integers": ({"norm.bias": torch.ones(48, dtype=torch.int64)}, "tensor norm.bias: I64, expected floating"),
     "fc_norm": ({"fc_norm.weight": torch.ones(48)}, "tensor fc_norm.weight: it averages patches"),
-    "registers": ({"reg_token": torch.ones(1, 4, 48)}, "tensor reg_token: register tokens are not supported"),
-    "dinov2 registers": ({"register_tokens": torch.ones(1, 4, 48)}, "tensor register_tokens: register tokens"),
+    "norm_pre": ({"norm_pre.weight": torch.ones(48)}, "tensor norm_pre.weight: a norm before the first block"),
+    "registers": ({"reg_token": torch.ones(1, 4, 47)}, "tensor reg_token: shape [1, 4, 47], expected [1, 4, 48]"),
+    "registers without an axis": ({"reg_token": torch.ones(4, 48)}, "tensor reg_token: shape [4, 48], expected 3 axes"),
+    "registers twice": (
+        {"reg_token": torch.ones(1, 4, 48), "register_tokens": torch.ones(1, 4, 48)},
+        "tensors reg_token and register_tokens are both reg_token",
+    ),
+    "gates in timm's names": ({"blocks.0.mlp.fc2.weight": torch.ones(48, 40)}, "blocks.0.mlp.fc1.weight: a gated MLP"),
+    "gates in Meta's names": ({"blocks.0.mlp.w12.weight": torch.ones(1)}, "blocks.0.mlp.w12.weight: a gated MLP"),
 }
 
 
@@ -106,8 +113,9 @@ CONFIGS: list[tuple[str, object, str]] = [
     ("hidden_act", "relu", "hidden_act = 'relu': must be one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast"),
     ("hidden_act", ["gelu"], "hidden_act = ['gelu']: must be one of gelu"),
     ("num_channels", 1, "num_channels = 1: only 3 is supported"),
-    ("use_swiglu_ffn", True, "use_swiglu_ffn = True: only False is supported"),
-    ("model_type", "swin", "model_type = 'swin': must be one of vit, deit, dinov2"),
+    ("use_swiglu_ffn", True, "use_swiglu_ffn = True: a gated MLP (SwiGLU), which is not computed here"),
+    ("use_swiglu_ffn", None, "use_swiglu_ffn = None: a gated MLP"),
+    ("model_type", "swin", "model_type = 'swin': must be one of vit, deit, dinov2, dinov2_with_registers"),
 ]
 
 

@@ -46,13 +46,47 @@ def test_an_image_of_another_size_is_refused() -> None:
         random_vit().embed(images(40))
 
 
-def small_vit(**values: str) -> ViT:
+@pytest.mark.parametrize("registers", [1, 4])
+def test_registers_follow_class_and_have_no_position(registers: int) -> None:
+    vit = random_vit(registers=registers)
+    assert vit.reg_token is not None
+    tokens, plain = vit.embed(images()), random_vit()
+    plain.load_state_dict({name: value for name, value in vit.state_dict().items() if name != "reg_token"})
+    assert tokens.shape == (2, TOKENS + registers, 48)
+    assert torch.equal(tokens[0, 1 : 1 + registers], vit.reg_token[0])
+    assert torch.equal(tokens[:, vit.patches :], plain.embed(images())[:, 1:])
+    assert torch.equal(tokens[:, 0], plain.embed(images())[:, 0])
+
+
+@pytest.mark.parametrize(("distilled", "registers"), [(False, 0), (True, 0), (False, 4), (True, 4)])
+def test_rows_of_patches_are_as_many_as_patches(distilled: bool, registers: int) -> None:
+    vit = random_vit(distilled=distilled, registers=registers)
+    rows = vit.encode(vit.embed(images()))
+    assert rows.shape[1] == TOKENS + distilled + registers
+    assert rows[:, vit.patches :].shape[1] == TOKENS - 1
+
+
+def test_registers_go_through_every_block() -> None:
+    vit = random_vit(registers=4)
+    assert vit.reg_token is not None
+    before = vit.features(images())
+    with torch.no_grad():
+        vit.reg_token[0, 3, :24] += 1  # not all of it, which the norm would take away
+    assert (vit.features(images()) - before).abs().max() > 1e-3
+
+
+def test_registers_cannot_be_fewer_than_none() -> None:
+    with pytest.raises(ValueError, match=r"^registers = -1: must be 0 or more"):
+        small_vit(registers=-1)
+
+
+def small_vit(**values: str | int) -> ViT:
     return ViT(image_size=8, patch_size=4, dim=8, depth=1, heads=2, **values)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("gelu", ["exact", "tanh"])
-def test_the_vit_is_the_one_written_out(gelu: str) -> None:
-    vit = random_vit(gelu=gelu).double()
+@pytest.mark.parametrize(("gelu", "registers"), [("exact", 0), ("tanh", 0), ("exact", 4)])
+def test_the_vit_is_the_one_written_out(gelu: str, registers: int) -> None:
+    vit = random_vit(gelu=gelu, registers=registers).double()
     weights, x = dict(vit.state_dict()), images().double()
     assert vit.gelu == gelu
     for image, rows in zip(x, vit.encode(vit.embed(x)), strict=True):

@@ -15,13 +15,18 @@ from transformers import (
     DeiTModel,
     Dinov2Config,
     Dinov2Model,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersForImageClassification,
+    Dinov2WithRegistersModel,
     PreTrainedModel,
     ViTConfig,
     ViTForImageClassification,
     ViTModel,
 )
 
-from promptpool.backbones.weights import load_backbone, resize_positions
+from promptpool.backbones.positions import resize_positions
+from promptpool.backbones.weights import load_backbone
+from promptpool.errors import BadFileError
 
 SIZES = {
     "hidden_size": 48,
@@ -37,6 +42,13 @@ MODELS = {
     "deit": lambda: DeiTModel(DeiTConfig(**SIZES, intermediate_size=80)),
     "dinov2": lambda: Dinov2Model(Dinov2Config(**SIZES, mlp_ratio=2)),
     "dinov2 gelu_new": lambda: Dinov2Model(Dinov2Config(**SIZES, mlp_ratio=2, hidden_act="gelu_new")),
+    "registers": lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2)),
+    "two registers": lambda: Dinov2WithRegistersModel(
+        Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2, num_register_tokens=2)
+    ),
+    "registers with a classifier": lambda: Dinov2WithRegistersForImageClassification(
+        Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2)
+    ),
     "gelu_new": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_new")),
     "gelu_pytorch_tanh": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_pytorch_tanh")),
     "gelu_fast": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_fast")),
@@ -56,8 +68,21 @@ def save_random(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
 def test_equals_transformers(make: Callable[[], PreTrainedModel], tmp_path: Path) -> None:
     model = save_random(make(), tmp_path)
     with torch.no_grad():
-        expected = getattr(model, "vit", model)(images()).last_hidden_state
-    torch.testing.assert_close(all_rows(load_backbone(tmp_path), images()), expected, atol=1e-5, rtol=0)
+        expected = model.base_model(images()).last_hidden_state
+    loaded = load_backbone(tmp_path)
+    torch.testing.assert_close(all_rows(loaded, images()), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(loaded.features(images()), expected[:, 0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("size", [24, 48, 56])
+@pytest.mark.parametrize("name", ["vit", "deit", "dinov2", "registers"])
+def test_equals_transformers_at_another_image_size(name: str, size: int, tmp_path: Path) -> None:
+    model = save_random(MODELS[name](), tmp_path)
+    asked = {} if name in ("dinov2", "registers") else {"interpolate_pos_encoding": True}
+    with torch.no_grad():
+        expected = model(images(size), **asked).last_hidden_state
+    loaded = load_backbone(tmp_path, image_size=size)
+    torch.testing.assert_close(all_rows(loaded, images(size)), expected, atol=1e-5, rtol=0)
 
 
 def test_reads_the_official_npz(tmp_path: Path) -> None:
@@ -126,6 +151,36 @@ def test_keeps_mean_and_deviation_of_a_folder(tmp_path: Path) -> None:
     preprocessor = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.25, 0.25]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
     assert load_backbone(tmp_path).values == ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("preprocessor", "expected"),
+    [
+        ({"crop_size": {"height": 24, "width": 24}, "size": {"shortest_edge": 28}}, 24),  # as DINOv2's has it
+        ({"size": {"height": 48, "width": 48}}, 48),  # as newer ViTs' has it
+        ({"size": 48}, 48),  # as older ones' has it
+        ({"crop_size": 24, "size": 48, "do_center_crop": True}, 24),
+        ({"crop_size": 24, "size": 48, "do_center_crop": False}, 48),
+        ({"size": {"shortest_edge": 48}}, 32),
+        ({"size": {"height": 48, "width": 24}}, 32),
+        ({"size": 50}, 32),  # patches of 8 do not fill it
+        ({}, 32),
+    ],
+)
+def test_the_image_size_is_what_the_preprocessor_makes(
+    preprocessor: dict[str, object], expected: int, tmp_path: Path
+) -> None:
+    save_random(MODELS["dinov2"](), tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    assert load_backbone(tmp_path).image_size == expected
+    assert load_backbone(tmp_path, image_size=40).image_size == 40
+
+
+def test_a_preprocessor_that_makes_images_too_large(tmp_path: Path) -> None:
+    save_random(MODELS["dinov2"](), tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"crop_size": 800000}')
+    with pytest.raises(BadFileError, match="crop_size = 800000: must be from 1 to 4096"):
+        load_backbone(tmp_path)
 
 
 @pytest.mark.parametrize("distilled", [False, True])

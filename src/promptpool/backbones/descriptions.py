@@ -1,6 +1,8 @@
-"""What a checkpoint says of itself beside its tensors: safetensors metadata, or a Hugging Face folder's config.json.
+"""What a checkpoint says of itself beside its tensors: safetensors metadata, or the config.json of a folder.
 
-Sizes are only claims here. The tensors have the last word, and a claim that differs from them is an error.
+A folder is transformers' (`model_type`; mean, deviation and image size are in preprocessor_config.json) or timm's
+(`architecture`; they are in `pretrained_cfg`). Sizes are only claims here. The tensors have the last word, and a claim
+that differs from them is an error.
 """
 
 from __future__ import annotations
@@ -11,22 +13,33 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from promptpool.backbones.layouts import DINOV2, HUGGING_FACE, Layout
+from promptpool.backbones.layouts import DINOV2, DINOV2_WITH_REGISTERS, HUGGING_FACE, TIMM, Layout
+from promptpool.backbones.sizes import NO_GATES
 from promptpool.backbones.vit import GELUS
 from promptpool.data.views import Range
 from promptpool.errors import BadFileError
 
 Fields = dict[str, object]
 
-HUGGING_FACE_LAYOUTS = {"vit": HUGGING_FACE, "deit": HUGGING_FACE, "dinov2": DINOV2}
+HUGGING_FACE_LAYOUTS = {
+    "vit": HUGGING_FACE,
+    "deit": HUGGING_FACE,
+    "dinov2": DINOV2,
+    "dinov2_with_registers": DINOV2_WITH_REGISTERS,
+}
 HUGGING_FACE_SIZES = {
     "hidden_size": "dim",
     "num_hidden_layers": "depth",
     "intermediate_size": "mlp_dim",
     "patch_size": "patch_size",
     "image_size": "image_size",
+    "num_register_tokens": "registers",
 }
 HUGGING_FACE_GELUS = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}
+
+LARGEST = 4096  # pixels on the side of an image that a file may ask for: positions are resized to it
+TIMM_ARCHITECTURES = ("vit_", "deit_", "deit3_", "flexivit_")
+TIMM_OTHERS = ("rope", "clip", "siglip", "dinov3", "quickgelu")  # parts of names: positions or activations not ours
 
 
 class Claim(NamedTuple):
@@ -36,6 +49,8 @@ class Claim(NamedTuple):
 
 
 class Description(NamedTuple):
+    """`image_size` is that of the images the model is meant for, where it may differ from that of its positions."""
+
     source: Path
     heads: int | None = None
     norm_eps: float = 1e-6
@@ -43,6 +58,7 @@ class Description(NamedTuple):
     qkv_bias: bool = True
     values: Range | None = None
     gelu: str = "exact"
+    image_size: int | None = None
 
 
 def from_metadata(path: Path, metadata: dict[str, str]) -> Description:
@@ -60,33 +76,83 @@ def from_metadata(path: Path, metadata: dict[str, str]) -> Description:
 
 
 def from_folder(folder: Path) -> tuple[Layout, Description]:
-    """The layout and description of a Hugging Face folder of a ViT, DeiT or DINOv2."""
+    """The layout and description of a folder of a ViT, DeiT or DINOv2, as transformers or timm saves it."""
     path = folder / "config.json"
     if not path.is_file():
         raise BadFileError(f"{folder}: a folder without config.json; expected config.json and model.safetensors")
     config = _read_json(path)
+    if "architecture" in config:
+        return TIMM, _from_timm(path, config)
     kind = _among(path, config, "model_type", HUGGING_FACE_LAYOUTS)
-    for field, needed in (("num_channels", 3), ("use_swiglu_ffn", False)):
-        if config.get(field, needed) != needed:
-            raise BadFileError(f"{path}: {field} = {_brief(config[field])}: only {needed!r} is supported")
+    if config.get("num_channels", 3) != 3:
+        raise BadFileError(f"{path}: num_channels = {_brief(config['num_channels'])}: only 3 is supported")
+    if config.get("use_swiglu_ffn", False) is not False:
+        raise BadFileError(f"{path}: use_swiglu_ffn = {_brief(config['use_swiglu_ffn'])}: {NO_GATES}")
     gelu = _among(path, config, "hidden_act", HUGGING_FACE_GELUS, "gelu")
     sizes = dict(HUGGING_FACE_SIZES)
-    if kind == "dinov2":
+    if kind.startswith("dinov2"):
         del sizes["intermediate_size"]  # its width comes from mlp_ratio, and transformers ignores this field
+    if kind != "dinov2_with_registers":
+        del sizes["num_register_tokens"]
     preprocessor = folder / "preprocessor_config.json"
+    described = _read_json(preprocessor) if preprocessor.is_file() else {}
     return HUGGING_FACE_LAYOUTS[kind], Description(
         source=path,
         heads=_whole(path, config, "num_attention_heads"),
         norm_eps=_small(path, config, "layer_norm_eps"),
         claims=tuple(Claim(ours, name, _whole(path, config, name)) for name, ours in sizes.items() if name in config),
         qkv_bias=_truth(path, config, "qkv_bias"),
-        values=(
-            _values(preprocessor, _read_json(preprocessor), "image_mean", "image_std")
-            if preprocessor.is_file()
-            else None
-        ),
+        values=_values(preprocessor, described, "image_mean", "image_std"),
         gelu=HUGGING_FACE_GELUS[gelu],
+        image_size=_meant(preprocessor, described),
     )
+
+
+def _from_timm(path: Path, config: Fields) -> Description:
+    """What timm writes; which architectures have other positions or activations than ours only their names tell."""
+    name = config["architecture"]
+    if not isinstance(name, str) or not name.startswith(TIMM_ARCHITECTURES) or any(s in name for s in TIMM_OTHERS):
+        raise BadFileError(
+            f"{path}: architecture = {_brief(name)}: not a plain ViT such as timm's vit_tiny_patch16_224"
+        )
+    trained, arguments = _fields(path, config, "pretrained_cfg"), _fields(path, config, "model_args")
+    claims = [Claim("dim", "num_features", _whole(path, config, "num_features"))] if "num_features" in config else []
+    if "input_size" in trained and "img_size" not in arguments:
+        claims.append(Claim("image_size", "input_size", _input_side(path, trained["input_size"])))
+    return Description(
+        source=path,
+        heads=_whole(path, arguments, "num_heads") if "num_heads" in arguments else None,
+        claims=tuple(claims),
+        values=_values(path, trained, "mean", "std"),
+    )
+
+
+def _fields(path: Path, config: Fields, name: str) -> Fields:
+    value = config.get(name, {})
+    if not isinstance(value, dict):
+        raise BadFileError(f"{path}: {name} = {_brief(value)}: must be an object with fields")
+    return value
+
+
+def _input_side(path: Path, value: object) -> int:
+    """The side of a square image of three channels, which timm writes as [3, 224, 224]."""
+    side = value[1] if isinstance(value, list) and len(value) == 3 else None
+    if type(side) is not int or side < 1 or value != [3, side, side]:
+        raise BadFileError(f"{path}: input_size = {_brief(value)}: must be [3, side, side]")
+    return side
+
+
+def _meant(path: Path, fields: Fields) -> int | None:
+    """The side of the square images that a preprocessor makes: it crops them or resizes to equal height and width."""
+    for made, name in (("do_center_crop", "crop_size"), ("do_resize", "size")):
+        value = fields.get(name) if fields.get(made) is not False else None
+        if isinstance(value, dict):
+            value = value.get("height") if value.get("height") == value.get("width") else None
+        if type(value) is int:
+            if not 0 < value <= LARGEST:
+                raise BadFileError(f"{path}: {name} = {value}: must be from 1 to {LARGEST}")
+            return value
+    return None
 
 
 def _read_json(path: Path) -> Fields:

@@ -24,14 +24,17 @@ class Turn(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """`names` is None where theirs are ours. `dropped` and `refused` are beginnings of their names; what is
-    refused changes the features in a way that our ViT does not compute."""
+    """`names` is None where theirs are ours, but for those `renamed`. `dropped` and `refused` are beginnings of their
+    names; what is refused changes the features in a way that our ViT does not compute. `antialias` is whether the
+    library that has the layout smooths positions when it resizes them."""
 
     names: dict[str, str] | None
     dropped: tuple[str, ...]
     refused: dict[str, str]
     prefixes: tuple[str, ...]
     turns: dict[str, Turn]
+    renamed: dict[str, str] = {}  # noqa: RUF012  # never changed
+    antialias: bool = True
 
 
 TIMM = Layout(
@@ -39,16 +42,17 @@ TIMM = Layout(
     dropped=("head.", "head_dist.", "pre_logits.", "mask_token"),
     refused={
         "fc_norm.": "it averages patches and has no final norm for [class]",
-        "reg_token": "register tokens are not supported",
-        "register_tokens": "register tokens are not supported",
+        "norm_pre.": "a norm before the first block, as CLIP's models have, is not computed here",
     },
-    prefixes=("module.",),
+    prefixes=("module.", "timm_model."),
     turns={},
+    renamed={"register_tokens": "reg_token"},  # as Meta's own files of DINOv2 call them
 )
 
 _HUGGING_FACE_NAMES = {
     "cls_token": "embeddings.cls_token",
     "dist_token": "embeddings.distillation_token",
+    "reg_token": "embeddings.register_tokens",
     "pos_embed": "embeddings.position_embeddings",
     "patch_embed.proj.weight": "embeddings.patch_embeddings.projection.weight",
     "patch_embed.proj.bias": "embeddings.patch_embeddings.projection.bias",
@@ -78,9 +82,10 @@ HUGGING_FACE = Layout(
         "decoder.",
         "embeddings.mask_token",
     ),
-    refused={"embeddings.register_tokens": "register tokens are not supported"},
-    prefixes=("vit.", "deit.", "dinov2."),
+    refused={},
+    prefixes=("vit.", "deit.", "dinov2.", "dinov2_with_registers."),
     turns={},
+    antialias=False,
 )
 
 DINOV2 = HUGGING_FACE._replace(
@@ -98,6 +103,7 @@ DINOV2 = HUGGING_FACE._replace(
         "blocks.*.ls2.gamma": "encoder.layer.*.layer_scale2.lambda1",
     }
 )
+DINOV2_WITH_REGISTERS = DINOV2._replace(antialias=True)
 
 _LINEAR = Turn(lambda shape, _: (shape[1], shape[0]), lambda stored: stored.T)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.backbones.base import Backbone, Readout
-from promptpool.checks import one_of
+from promptpool.checks import one_of, zero_or_more
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
 
@@ -23,11 +23,15 @@ class ViT(Backbone):
     """A ViT of any size.
 
     `layer_scale` adds the per-channel scales that DINOv2 checkpoints have, `distilled` the second token that
-    distilled DeiT checkpoints have, after [class]. `gelu` is "exact", x * Phi(x), or "tanh", which has
-    (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 for Phi, as Google's code does (Hendrycks and Gimpel, 2016).
+    distilled DeiT checkpoints have, after [class]. `registers` is how many register tokens follow (Darcet et al.,
+    2024): they have no position, go through every block, and are no patches (`patches`). `gelu` is "exact",
+    x * Phi(x), or "tanh", which has (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 for Phi, as Google's code does
+    (Hendrycks and Gimpel, 2016).
     """
 
-    gelu = "exact"  # on the instance only where it is another, so that fingerprints of earlier versions hold
+    # On the instance only where they are others, so that fingerprints of earlier versions hold.
+    gelu = "exact"
+    registers = 0
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class ViT(Backbone):
         mlp_dim: int | None = None,
         layer_scale: bool = False,
         distilled: bool = False,
+        registers: int = 0,
         norm_eps: float = 1e-6,
         gelu: str = "exact",
     ) -> None:
@@ -50,9 +55,12 @@ class ViT(Backbone):
                 raise ValueError(f"{name} = {whole}: must be a multiple of {other} = {part}")
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
+        zero_or_more(registers=registers)
         one_of(GELUS, gelu=gelu)
         if gelu != self.gelu:
             self.gelu = gelu
+        if registers != self.registers:
+            self.registers = registers
         self.image_size, self.patch_size = image_size, patch_size
         self.dim, self.depth, self.heads = dim, depth, heads
         self.mlp_dim = 4 * dim if mlp_dim is None else mlp_dim
@@ -60,6 +68,7 @@ class ViT(Backbone):
         self.patch_embed = PatchEmbed(patch_size, dim)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, dim)) if distilled else None
+        self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + distilled + (image_size // patch_size) ** 2, dim))
         blocks = [Block(dim, heads, self.mlp_dim, layer_scale, norm_eps, gelu) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
@@ -74,8 +83,9 @@ class ViT(Backbone):
                     nn.init.zeros_(module.bias)
         nn.init.trunc_normal_(self.pos_embed, std=0.02, generator=generator)
         nn.init.trunc_normal_(self.cls_token, std=0.02, generator=generator)
-        if self.dist_token is not None:
-            nn.init.trunc_normal_(self.dist_token, std=0.02, generator=generator)
+        for token in (self.dist_token, self.reg_token):
+            if token is not None:
+                nn.init.trunc_normal_(token, std=0.02, generator=generator)
         return self
 
     def embed(self, x: Tensor) -> Tensor:
@@ -83,7 +93,11 @@ class ViT(Backbone):
             raise ValueError(f"this ViT reads [B, 3, {self.image_size}, {self.image_size}], not {[*x.shape]}")
         first = [self.cls_token] if self.dist_token is None else [self.cls_token, self.dist_token]
         tokens = [token.expand(len(x), -1, -1) for token in first]
-        return torch.cat([*tokens, self.patch_embed(x)], dim=1) + self.pos_embed  # [B, L, D]
+        placed = torch.cat([*tokens, self.patch_embed(x)], dim=1) + self.pos_embed
+        if self.reg_token is None:
+            return placed  # [B, L, D]
+        registers = self.reg_token.expand(len(x), -1, -1)
+        return torch.cat([placed[:, : len(first)], registers, placed[:, len(first) :]], dim=1)
 
     def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:
         for block in self.blocks[:-1]:
@@ -96,7 +110,7 @@ class ViT(Backbone):
 
     @property
     def patches(self) -> int:
-        return 1 + self.distilled
+        return 1 + self.distilled + self.registers
 
     def check_readout(self, readout: Readout) -> None:
         if readout.blocks > self.depth:

@@ -2,8 +2,9 @@
 
 - Google's official `.npz` (ViT-B_16.npz, which the paper uses),
 - timm's names in `.safetensors`, or in `.pth`, `.pt`, `.bin` (read as tensors only, never as code),
-- Hugging Face folders of ViT, DeiT and DINOv2 (config.json and model.safetensors),
-- a hub name such as google/vit-base-patch16-224-in21k, with the extra `hub`,
+- folders of transformers' ViT, DeiT and DINOv2, with and without registers, or of timm's ViTs (config.json and
+  model.safetensors),
+- a hub name such as facebook/dinov2-small (see `hub` and `known`),
 - `vit-glyphs`, the small ViT that comes with the package.
 
 Sizes come from the shapes in the file, checked against all that it says of itself before anything is allocated.
@@ -13,20 +14,22 @@ A file that does not fit to the last tensor is refused: weights are never swappe
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from promptpool.backbones.descriptions import Description, from_folder, from_metadata
-from promptpool.backbones.hub import fetch, is_hub_name
+from promptpool.backbones.hub import TENSORS, fetch, is_hub_name
+from promptpool.backbones.known import hint
 from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
+from promptpool.backbones.positions import place_tokens, resize_positions
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
-from promptpool.backbones.tensors import FLOATS, READERS, TensorFile, open_tensor_file
+from promptpool.backbones.tensors import FLOATS, READERS, TensorEntry, TensorFile, open_tensor_file
 from promptpool.backbones.vit import GELUS, ViT
 from promptpool.checks import one_of
 from promptpool.errors import BadFileError
@@ -43,22 +46,40 @@ def load_backbone(
 ) -> ViT:
     """The ViT in a weights file, a Hugging Face folder, or on the hub, in float32.
 
-    `image_size` resizes the positions when it differs from the file's. The file's SHA-256 is in `origin`, and its
+    `image_size` is by default that of the images the model is meant for, as a folder's preprocessor_config.json says
+    (224 for DINOv2, whose positions are for 518), or else that of the file's positions; these are resized where it
+    differs, as timm does, or transformers for its folders. The file's SHA-256 is in `origin`, and its
     mean and deviation, if it gives them, in `values`. A timm checkpoint without `heads` in its metadata gets one
     head per 64 channels, as ViT-Ti, -S, -B and -L have (the widths of ViT-H, -g and -G get their 16); `heads` says
     otherwise. `gelu` is "exact" or "tanh" (see `ViT`); None is what the file says, and exact where it says nothing.
     """
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
-    path = _located(name_or_path)
+    with _opened(_located(name_or_path)) as (archive, layout, description):
+        return _built(archive, layout, description, image_size, heads, gelu)
+
+
+def describe(path: Path) -> ViT:
+    """The ViT that `load_backbone` reads from a file or folder, of shapes without numbers."""
+    with _opened(path) as (archive, layout, description):
+        model = _planned(archive, layout, description, None, None, None).model
+    model.values = description.values
+    return model
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[TensorFile, Layout, Description]]:
+    """The tensors at a path, how they are laid out, and what is said of them; open until the block ends."""
     if path.is_dir():
         layout, description = from_folder(path)
-        with open_tensor_file(path / "model.safetensors") as archive:
-            return _built(archive, layout, description, image_size, heads, gelu)
+        with open_tensor_file(path / TENSORS) as archive:
+            yield archive, layout, description
+        return
     with open_tensor_file(path) as archive:
         if path.suffix == ".npz":
-            return _built(archive, OFFICIAL, Description(path), image_size, heads, gelu)
-        return _built(archive, TIMM, from_metadata(path, archive.metadata), image_size, heads, gelu)
+            yield archive, OFFICIAL, Description(path)
+        else:
+            yield archive, TIMM, from_metadata(path, archive.metadata)
 
 
 def _located(name_or_path: str | Path) -> Path:
@@ -72,7 +93,7 @@ def _located(name_or_path: str | Path) -> Path:
     kinds = ", ".join(READERS)
     raise BadFileError(
         f"{name_or_path}: there is no such file; expected a weights file ({kinds}), "
-        "a folder with config.json and model.safetensors, or a hub name such as owner/name"
+        f"a folder with config.json and model.safetensors, or a hub name such as owner/name{hint(str(name_or_path))}"
     )
 
 
@@ -84,6 +105,42 @@ def _built(
     heads: int | None,
     gelu: str | None,
 ) -> ViT:
+    plan = _planned(archive, layout, description, image_size, heads, gelu)
+    state = {}
+    for name, parameter in plan.stored.named_parameters():
+        if name in plan.absent:
+            state[name] = torch.zeros(parameter.shape)
+        else:
+            parts = [turned(layout, name, plan.archive.read(theirs)) for theirs in stored_names(layout, name)]
+            state[name] = torch.cat(parts).contiguous()
+    first, grid = 1 + plan.model.distilled, plan.model.image_size // plan.model.patch_size
+    place_tokens(state, first=first, placed=plan.sizes.placed)
+    state["pos_embed"] = resize_positions(state["pos_embed"], grid, first=first, antialias=layout.antialias)
+    plan.model.load_state_dict(state, assign=True)
+    plan.model.values = description.values
+    with archive.path.open("rb") as file:
+        plan.model.origin = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    return plan.model
+
+
+class _Plan(NamedTuple):
+    """A file that fits: its tensors by the layout's names, the ViT they are of, and the ViT that is wanted of them."""
+
+    archive: TensorFile
+    sizes: Sizes
+    stored: ViT
+    model: ViT
+    absent: tuple[str, ...]  # parameters that the file has not and that are zero
+
+
+def _planned(
+    archive: TensorFile,
+    layout: Layout,
+    description: Description,
+    image_size: int | None,
+    heads: int | None,
+    gelu: str | None,
+) -> _Plan:
     archive = _trimmed(archive, layout)
     sizes = read_sizes(archive, layout)
     for size, field, value in description.claims:
@@ -97,45 +154,28 @@ def _built(
         stored = _empty(sizes, heads, description.norm_eps, gelu, sizes.image_size)
     except ValueError as error:
         raise BadFileError(f"{description.source}: {error}") from error
+    meant = description.image_size
+    if image_size is None and meant is not None and meant % sizes.patch_size == 0:
+        image_size = meant
     model = stored if image_size is None else _empty(sizes, heads, description.norm_eps, gelu, image_size)
     absent = () if description.qkv_bias else tuple(f"blocks.{i}.attn.qkv.bias" for i in range(sizes.depth))
-    _check(archive, layout, stored, absent)
-    state = {}
-    for name, parameter in stored.named_parameters():
-        if name in absent:
-            state[name] = torch.zeros(parameter.shape)
-        else:
-            parts = [turned(layout, name, archive.read(theirs)) for theirs in stored_names(layout, name)]
-            state[name] = torch.cat(parts).contiguous()
-    grid = model.image_size // model.patch_size
-    state["pos_embed"] = resize_positions(state["pos_embed"], grid, first=1 + model.distilled)
-    model.load_state_dict(state, assign=True)
-    model.values = description.values
-    with archive.path.open("rb") as file:
-        model.origin = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    return model
-
-
-def resize_positions(positions: Tensor, grid: int, first: int = 1) -> Tensor:
-    """Positions [1, first + n^2, D] for grid x grid patches, bicubic; the `first` rows are no patches and stay."""
-    patches = positions[:, first:]
-    side = math.isqrt(patches.shape[1])
-    if side == grid:
-        return positions
-    square = patches.transpose(1, 2).unflatten(2, (side, side))  # [1, D, n, n]
-    resized = F.interpolate(square, size=(grid, grid), mode="bicubic", antialias=True, align_corners=False)
-    return torch.cat([positions[:, :first], resized.flatten(2).transpose(1, 2)], dim=1)
+    _check(archive, layout, stored, absent, sizes)
+    return _Plan(archive, sizes, stored, model, absent)
 
 
 def _trimmed(archive: TensorFile, layout: Layout) -> TensorFile:
     """The archive without a wrapper's prefix on the names, and without tensors that play no part in features."""
-    entries, originals = {}, {}
+    entries: dict[str, TensorEntry] = {}
+    originals: dict[str, str] = {}
     for original, entry in archive.entries.items():
         prefix = next((prefix for prefix in layout.prefixes if original.startswith(prefix)), "")
         name = original.removeprefix(prefix)
+        name = layout.renamed.get(name, name)
         for beginning, reason in layout.refused.items():
             if name.startswith(beginning):
                 raise BadFileError(f"{archive.path}: tensor {original}: {reason}")
+        if name in entries:
+            raise BadFileError(f"{archive.path}: tensors {originals[name]} and {original} are both {name}")
         if not name.startswith(layout.dropped):
             entries[name], originals[name] = entry, original
     return replace(archive, entries=entries, read=lambda name: archive.read(originals[name]))
@@ -153,16 +193,18 @@ def _empty(sizes: Sizes, heads: int, norm_eps: float, gelu: str, image_size: int
             mlp_dim=sizes.mlp_dim,
             layer_scale=sizes.layer_scale,
             distilled=sizes.distilled,
+            registers=sizes.registers,
             norm_eps=norm_eps,
             gelu=gelu,
         )
 
 
-def _check(archive: TensorFile, layout: Layout, model: ViT, absent: tuple[str, ...]) -> None:
+def _check(archive: TensorFile, layout: Layout, model: ViT, absent: tuple[str, ...], sizes: Sizes) -> None:
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters() if name not in absent}
+    shapes["pos_embed"] = (1, sizes.placed + (sizes.image_size // sizes.patch_size) ** 2, sizes.dim)
     expected = {
-        theirs: stored_shape(layout, name, tuple(parameter.shape), model.heads)
-        for name, parameter in model.named_parameters()
-        if name not in absent
+        theirs: stored_shape(layout, name, shape, model.heads)
+        for name, shape in shapes.items()
         for theirs in stored_names(layout, name)
     }
     for fault, names in (

@@ -20,6 +20,7 @@ from promptpool.cli.display import pairs_table
 from promptpool.cli.errors import user_errors
 from promptpool.cli.reproduce import reproduce
 from promptpool.cli.run import run_one
+from promptpool.cli.weights import app as weights_app
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
 from promptpool.errors import BadFileError
@@ -38,8 +39,8 @@ BACKBONES = {
     ", ".join(UNTRAINED): "fresh weights, to be trained from nothing: width, stem, image_size, seed",
     "FILE.npz": "a ViT in the official layout, such as ViT-B_16.npz",
     "FILE.safetensors, FILE.pth": "a ViT with timm's parameter names",
-    "FOLDER": "a Hugging Face ViT, DeiT or DINOv2: config.json and model.safetensors",
-    "owner/name": "the same from the Hugging Face hub, with the extra promptpool[hub]",
+    "FOLDER": "a ViT, DeiT or DINOv2 as transformers or timm saves it: config.json and model.safetensors",
+    "owner/name": "the same from the Hugging Face hub, fetched once: promptpool weights list",
 }
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ app.command()(demo)
 app.command("run")(run_one)
 app.command()(reproduce)
 app.add_typer(data_app, name="data")
+app.add_typer(weights_app, name="weights")
 
 
 @app.callback(invoke_without_command=True)

@@ -28,6 +28,7 @@ from promptpool.progress import report
 TIMEOUT = 30.0  # seconds without a byte
 PAUSES = (1.0, 3.0, 10.0, 30.0)  # seconds before asking a server again that broke off
 HEADWAY = 2**20  # bytes after which a server that breaks off has all its chances again
+SUMS = {"md5": "md5", "sha256": "sha256", "blob": "sha1"}  # the sums of a `Remote`, and what makes them
 
 State = Literal["right", "there", "unpacked only", "missing", "in part", "wrong size", "wrong checksum"]
 
@@ -60,22 +61,29 @@ def check(name: str, root: Path, *, sums: bool = True) -> list[Finding]:
     return [_check(remote, root / name, sums) for remote in _files(name)]
 
 
-def fetch(remote: Remote, folder: Path, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
+def fetch(
+    remote: Remote,
+    folder: Path,
+    *,
+    pauses: Sequence[float] = PAUSES,
+    timeout: float = TIMEOUT,
+    token: str | None = None,
+) -> Path:
     """The file in `folder`, downloaded unless it is there."""
     target = folder / remote.name
     if not _is_there(remote, target):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(_lock(remote, folder), waiting=report):
             if not _is_there(remote, target):  # nor did another process fetch it while we waited
-                _fetch(remote, target, pauses, timeout)
+                _fetch(remote, target, pauses, timeout, token)
     return target
 
 
-def _fetch(remote: Remote, target: Path, pauses: Sequence[float], timeout: float) -> None:
+def _fetch(remote: Remote, target: Path, pauses: Sequence[float], timeout: float, token: str | None) -> None:
     path = _part(remote, target.parent)
     try:
         with path.open("ab", buffering=0) as part:
-            _fill(part, remote, target, pauses, timeout)
+            _fill(part, remote, target, pauses, timeout, token)
             os.fsync(part.fileno())
         path.replace(target)  # closed first: Windows renames no open file
     finally:
@@ -126,16 +134,21 @@ def _wrong_size(remote: Remote, path: Path) -> str:
 
 
 def _wrong_sum(remote: Remote, path: Path) -> str:
-    digest, done, size = hashlib.md5(usedforsecurity=False), 0, path.stat().st_size
+    if not (kind := next((kind for kind in SUMS if getattr(remote, kind)), "")):
+        return ""
+    done, size, expected = 0, path.stat().st_size, getattr(remote, kind)
+    digest = hashlib.new(SUMS[kind], f"blob {size}\0".encode() if kind == "blob" else b"", usedforsecurity=False)
     with path.open("rb") as file:
         while piece := file.read(2**20):
             digest.update(piece)
             done += len(piece)
             report(f"checking {remote.name}", done, size)
-    return f"has the md5 {digest.hexdigest()} instead of {remote.md5}" if digest.hexdigest() != remote.md5 else ""
+    return f"has the {kind} {digest.hexdigest()} instead of {expected}" if digest.hexdigest() != expected else ""
 
 
-def _fill(part: io.FileIO, remote: Remote, target: Path, pauses: Sequence[float], timeout: float) -> None:
+def _fill(
+    part: io.FileIO, remote: Remote, target: Path, pauses: Sequence[float], timeout: float, token: str | None
+) -> None:
     """Bring the part to its end, from whichever address has the right bytes."""
     path = _part(remote, target.parent)
     if remote.size is not None:
@@ -146,7 +159,7 @@ def _fill(part: io.FileIO, remote: Remote, target: Path, pauses: Sequence[float]
     for url in urls:
         try:
             if remote.size is None or path.stat().st_size < remote.size:
-                _persist(url, part, remote, pauses, timeout)
+                _persist(url, part, remote, pauses, timeout, token)
         except (RefusedError, BrokenError) as error:
             reasons[url] = str(error)
             continue
@@ -167,14 +180,21 @@ def _checked_room(target: Path, wanted: int) -> None:
         raise BadFileError(f"{target}: needs {wanted:,} bytes more, and {free:,} are free there")
 
 
-def _persist(url: str, part: io.FileIO, remote: Remote, pauses: Sequence[float], timeout: float) -> None:
+def _persist(
+    url: str, part: io.FileIO, remote: Remote, pauses: Sequence[float], timeout: float, token: str | None
+) -> None:
     """Ask again, after a pause, whenever the server breaks off; but not if there is none."""
     left, answered = list(pauses), False
     while True:
         before = part.seek(0, os.SEEK_END)
         try:
             receive(
-                url, part, size=remote.size, timeout=timeout, heard=lambda done, end: report(remote.name, done, end)
+                url,
+                part,
+                size=remote.size,
+                timeout=timeout,
+                heard=lambda done, end: report(remote.name, done, end),
+                token=token,
             )
             return
         except BrokenError as error:

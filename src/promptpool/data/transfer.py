@@ -2,7 +2,8 @@
 
 Only http and https, also where a server sends us on. An answer is used if it begins where the file ends (206) or at the
 start (200, and the file begins anew), and if it is as long as expected; no byte beyond that is written. Every piece is
-written as it arrives, so that whatever stops us, the next request goes on from there.
+written as it arrives, so that whatever stops us, the next request goes on from there. `read` is for short answers that
+are no files. A token goes to the host that was asked and to no other that it sends us on to.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ AGAIN = (408, 425, 429, *range(500, 600))  # a server that answers so may have t
 
 
 class RefusedError(Exception):
-    """The server answers, but not with this file; asking again is of no use."""
+    """The server answers, but not with this file; asking again is of no use.
+
+    `status` and `code` are what it answers (404) and what the Hugging Face hub says beside it (RepoNotFound).
+    """
+
+    status: int | None = None
+    code: str = ""
 
 
 class BrokenError(Exception):
@@ -38,12 +45,20 @@ class UnreachableError(BrokenError):
     """There is no server, or no network."""
 
 
-def receive(url: str, file: io.FileIO, *, size: int | None, timeout: float, heard: Callable[[int, int], None]) -> None:
+def receive(
+    url: str,
+    file: io.FileIO,
+    *,
+    size: int | None,
+    timeout: float,
+    heard: Callable[[int, int], None],
+    token: str | None = None,
+) -> None:
     """Append what `file` lacks; return when it is as long as expected, or as the server says if `size` is None."""
     have = file.seek(0, os.SEEK_END)
     for start in dict.fromkeys((have, 0)):  # anew, if the rest alone cannot be had
         try:
-            answer = _ask(url, start, timeout)
+            answer = _ask(url, start, timeout, token)
         except urllib.error.HTTPError as error:
             with error:
                 ended = error.code == 416 and start > 0
@@ -63,12 +78,29 @@ def receive(url: str, file: io.FileIO, *, size: int | None, timeout: float, hear
     raise RefusedError("answers with another part of the file than was asked for")
 
 
-def _ask(url: str, start: int, timeout: float) -> http.client.HTTPResponse:
+def read(url: str, *, most: int, timeout: float, token: str | None = None) -> bytes:
+    """A whole answer of at most so many bytes."""
+    try:
+        with _ask(url, 0, timeout, token) as answer:
+            content = answer.read(most + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _http_error(error) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise BrokenError(_reason(error)) from error
+    if len(content) > most:
+        raise RefusedError(f"answers with more than {most:,} bytes")
+    return content
+
+
+def _ask(url: str, start: int, timeout: float, token: str | None) -> http.client.HTTPResponse:
     if urlsplit(url).scheme not in SCHEMES:
         raise RefusedError(f"{url}: only http and https are followed")
     headers = {"User-Agent": f"promptpool/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     try:
         request = urllib.request.Request(url, headers=headers)  # noqa: S310  # the scheme is checked above
         return cast(http.client.HTTPResponse, _opener().open(request, timeout=timeout))
@@ -105,12 +137,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme not in SCHEMES:
             raise urllib.error.HTTPError(newurl, code, f"Redirection to url '{newurl}' is not allowed", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+        if request is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            request.remove_header("Authorization")
+        return request
 
 
 def _http_error(error: urllib.error.HTTPError) -> Exception:
     text = f"answers {error.code}: {_reason(error.reason)}"
-    return BrokenError(text) if error.code in AGAIN else RefusedError(text)
+    if error.code in AGAIN:
+        return BrokenError(text)
+    refused = RefusedError(text)
+    refused.status, refused.code = error.code, error.headers.get("X-Error-Code", "")
+    return refused
 
 
 def _end(answer: http.client.HTTPResponse, start: int, size: int | None) -> int | None:

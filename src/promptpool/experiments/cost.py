@@ -107,7 +107,9 @@ def work(built: Built) -> float:
     longer = 1.0
     backbone, values = built.learner.backbone, built.config["learner"]
     if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts are further tokens
-        longer += int(values["top_k"]) * int(values["prompt_length"]) / backbone.pos_embed.shape[1]
+        longer += (
+            int(values["top_k"]) * int(values["prompt_length"]) / (backbone.pos_embed.shape[1] + backbone.registers)
+        )
     if name == "gdumb":
         capacity, epochs = built.config["learner"]["capacity"], built.config["learner"]["epochs"]
         kept = [min(capacity, images * (t + 1) // len(stream.experiences)) for t in range(len(stream.experiences))]

@@ -29,15 +29,17 @@ class Remote:
     """A file that is published; `urls` are tried in their order.
 
     `holds` is what the file becomes when it is unpacked, here or by hand, and `unpack` whether we do that. More names
-    in `holds` are versions of the same images that serve as well.
+    in `holds` are versions of the same images that serve as well. One sum is enough; `blob` is git's.
     """
 
     name: str
     urls: tuple[str, ...]
     size: int | None
-    md5: str
+    md5: str = ""
     unpack: bool = False
     holds: tuple[str, ...] = ()
+    sha256: str = ""
+    blob: str = ""
 
 
 @dataclass(frozen=True)
