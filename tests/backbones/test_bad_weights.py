@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from published import random_vit, refusal, tensors_of, write_timm
 from safetensors.torch import save_file
 from torch import Tensor
 
 from promptpool.backbones.weights import load_backbone
 from promptpool.errors import BadFileError
+from published import random_vit, refusal, tensors_of, write_timm
 
 CONFIG: dict[str, object] = {
     "model_type": "vit",

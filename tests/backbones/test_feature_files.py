@@ -67,7 +67,8 @@ def test_what_is_known_stays_and_the_rest_is_added(tmp_path: Path) -> None:
     frozen.share(tmp_path)
     frozen.share(tmp_path)
     assert len(frozen) == 60
-    mixed = Batch(*(torch.cat([getattr(batch(n), name) for n in (2, 1, 2)]) for name in ("x", "y", "ids")))
+    x, y, ids = (torch.cat([getattr(batch(n), name) for n in (2, 1, 2)]) for name in ("x", "y", "ids"))
+    mixed = Batch(x, y, ids)
     assert torch.equal(without_computing(frozen, mixed), torch.cat([computed(n) for n in (2, 1, 2)]))
 
 

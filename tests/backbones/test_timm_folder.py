@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from published import TIMM_TRAINED as TRAINED
-from published import all_rows, images, random_vit, refusal, tensors_of, write_timm_folder
 
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
+from published import TIMM_TRAINED as TRAINED
+from published import all_rows, images, random_vit, refusal, tensors_of, write_timm_folder
 
 
 def vit(**values: bool | int) -> ViT:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from published import images, random_vit
 
 import slow_vit
 from promptpool.backbones.vit import ViT
+from published import images, random_vit
 
 TOKENS = 17
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from published import all_rows, images, random_vit, tensors_of, write_official, write_timm
 from transformers import (
     DeiTConfig,
     DeiTModel,
@@ -27,6 +26,7 @@ from transformers import (
 from promptpool.backbones.positions import resize_positions
 from promptpool.backbones.weights import load_backbone
 from promptpool.errors import BadFileError
+from published import all_rows, images, random_vit, tensors_of, write_official, write_timm
 
 SIZES = {
     "hidden_size": 48,
