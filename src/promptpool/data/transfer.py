@@ -14,14 +14,11 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from email.message import Message
-from typing import IO, cast
-from urllib.parse import urlsplit
+from typing import cast
 
 from promptpool import __version__
 from promptpool.errors import BadFileError
 
-SCHEMES = ("http", "https")
 PIECE = 2**18
 AGAIN = (408, 425, 429, *range(500, 600))  # a server that answers so may have the file in a while
 
@@ -64,13 +61,11 @@ def receive(url: str, file: io.FileIO, *, size: int | None, timeout: float, hear
 
 
 def _ask(url: str, start: int, timeout: float) -> http.client.HTTPResponse:
-    if urlsplit(url).scheme not in SCHEMES:
-        raise RefusedError(f"{url}: only http and https are followed")
     headers = {"User-Agent": f"promptpool/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     try:
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310  # the scheme is checked above
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310  # `_opener` has no other scheme
         return cast(http.client.HTTPResponse, _opener().open(request, timeout=timeout))
     except urllib.error.HTTPError:
         raise
@@ -78,12 +73,12 @@ def _ask(url: str, start: int, timeout: float) -> http.client.HTTPResponse:
         raise UnreachableError(_reason(error.reason)) from error
     except (OSError, http.client.HTTPException) as error:
         raise BrokenError(_reason(error)) from error
-    except ValueError as error:  # an address that cannot be one, where we were sent on
+    except ValueError as error:  # an address that cannot be one
         raise RefusedError(_reason(error)) from error
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """What opens http and https, through the proxies of the environment, and nothing else."""
+    """What opens http and https, through the proxies of the environment, and nothing else, wherever a server sends us."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -91,21 +86,11 @@ def _opener() -> urllib.request.OpenerDirector:
         urllib.request.HTTPSHandler(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
-        _Redirects(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.UnknownHandler(),
     ):
         opener.add_handler(handler)
     return opener
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to http and https; the standard library's would follow to ftp too."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> urllib.request.Request | None:
-        if urlsplit(newurl).scheme not in SCHEMES:
-            raise urllib.error.HTTPError(newurl, code, f"Redirection to url '{newurl}' is not allowed", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 
 def _http_error(error: urllib.error.HTTPError) -> Exception:
