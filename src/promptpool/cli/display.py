@@ -1,7 +1,7 @@
 """What a person sees while something runs.
 
-`reading`: how far data are read. `show`: a few runs in turn, with a table that fills task by task. `watched`: many runs
-at once, one bar for all with the time left and one for each under way.
+`reading`: how far data are read or downloaded. `show`: a few runs in turn, with a table that fills task by task.
+`watched`: many runs at once, one bar for all with the time left and one for each under way.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console, Group
+from rich.filesize import decimal
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
@@ -24,6 +26,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 
@@ -43,20 +46,27 @@ class Watched(NamedTuple):
 
 
 @contextmanager
-def reading(console: Console) -> Iterator[None]:
-    """Show how far data are read meanwhile: a bar, or a line where there is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bars = Progress(*columns, console=console, transient=True)
+def reading(console: Console, *, in_bytes: bool = False) -> Iterator[None]:
+    """Show how far work is meanwhile: bars, or lines where there is no terminal.
+
+    `in_bytes` is for downloads: bars that stay, with their speed, and a line whenever another tenth is done.
+    """
+    amounts = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) if in_bytes else (MofNCompleteColumn(),)
+    bars = Progress(TextColumn("{task.description}"), BarColumn(), *amounts, console=console, transient=not in_bytes)
     known: dict[str, TaskID] = {}
+    said: dict[str, tuple[int, int | None]] = {}
 
     def line(what: str, done: int, total: int | None) -> None:
-        if done == 0:
-            console.print(what if total is None else f"{what}: {total:,}", highlight=False, markup=False)
+        tenth = 10 * done // total if total and in_bytes else 0
+        if said.get(what) != (tenth, total):
+            said[what] = tenth, total
+            amount = f"{10 * tenth} % of {decimal(total or 0)}" if in_bytes else f"{total:,}"
+            console.print(f"{what}: {amount}" if total else what, highlight=False, markup=False, soft_wrap=True)
 
     def bar(what: str, done: int, total: int | None) -> None:
         if what not in known:
             bars.start()
-            known[what] = bars.add_task(escape(what), total=total)
+            known[what] = bars.add_task(escape(what), total=total, completed=done)  # a download may begin half-way
         bars.update(known[what], completed=done, total=total)
 
     try:

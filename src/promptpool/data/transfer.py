@@ -78,7 +78,7 @@ def _ask(url: str, start: int, timeout: float) -> http.client.HTTPResponse:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """What opens http and https, through the proxies of the environment, and nothing else, wherever a server sends us."""
+    """What opens http and https, through the proxies of the environment, and nothing else."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
