@@ -159,7 +159,8 @@ class Watch:
     """How much of the work is done, and the time that the rest will take."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.total = sum(job.work for job in jobs)
+        self.work = {job.folder: job.work for job in jobs}
+        self.total = sum(self.work.values())
         self.shares: dict[Path, float] = {}
         self.first: dict[Path, float] = {}  # what was done before this watch began
         self.begin = time.monotonic()
@@ -171,15 +172,17 @@ class Watch:
         self.first.setdefault(status.job.folder, status.share if status.state == "runs" else 0.0)
         self.shares[status.job.folder] = max(share, self.shares.get(status.job.folder, 0.0))
 
-    def done(self, jobs: Sequence[Job]) -> float:
-        return sum(self.shares.get(job.folder, 0.0) * job.work for job in jobs) / self.total if self.total else 1.0
+    @property
+    def done(self) -> float:
+        """The share of all work."""
+        return sum(share * self.work[folder] for folder, share in self.shares.items()) / self.total
 
-    def left(self, jobs: Sequence[Job]) -> float | None:
+    @property
+    def left(self) -> float | None:
         """Seconds, if the rest goes at the pace so far; None before there is a pace."""
-        since = sum((share - self.first[folder]) * _work(jobs, folder) for folder, share in self.shares.items())
-        rest = sum((1 - self.shares.get(job.folder, 0.0)) * job.work for job in jobs)
-        elapsed = time.monotonic() - self.begin
-        return rest * elapsed / since if since > 0.005 * self.total else None
+        since = sum((share - self.first[folder]) * self.work[folder] for folder, share in self.shares.items())
+        rest = (1 - self.done) * self.total
+        return rest * (time.monotonic() - self.begin) / since if since > 0.005 * self.total else None
 
 
 def watched(
@@ -197,9 +200,8 @@ def watched(
         ended = 0
         for status in statuses:
             watch.note(status)
-            left = watch.left(jobs)
-            said = estimate if left is None else f"{duration(left)} left"
-            bars.update(whole, completed=watch.done(jobs), left=said)
+            said = estimate if watch.left is None else f"{duration(watch.left)} left"
+            bars.update(whole, completed=watch.done, left=said)
             over = status.state in ("done", "failed")
             visible = status.state == "runs"
             bars.update(own[status.job.folder], completed=watch.shares.get(status.job.folder, 0.0), visible=visible)
@@ -217,7 +219,3 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def _work(jobs: Sequence[Job], folder: Path) -> float:
-    return next(job.work for job in jobs if job.folder == folder)

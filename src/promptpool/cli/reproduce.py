@@ -26,7 +26,6 @@ from promptpool.experiments.runner import is_finished
 from promptpool.files import locked
 from promptpool.progress import report
 from promptpool.report.table import markdown, terminal
-from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import claims, claims_table
 from promptpool.reproduce.expected import stored
 from promptpool.reproduce.jobs import Job
@@ -34,6 +33,7 @@ from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import study_tables, write_results
 from promptpool.reproduce.plan import Request, checked, collect, names_of
 from promptpool.reproduce.results import Results, read_results, shares_to_csv, to_csv
+from promptpool.reproduce.studies import SCALES
 from promptpool.reproduce.workers import with_processes
 from promptpool.training.run_folder import is_run, read_records
 
