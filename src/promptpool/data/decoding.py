@@ -5,20 +5,18 @@ What is particular here:
   several, 16-bit grey by its upper byte. Colour profiles are not applied.
 - Only formats that Pillow decodes itself are tried, so that no file starts another program (EPS would start
   Ghostscript). TGA has no mark to know it by and is tried for files that are called so.
-- Bytes that are no image, or only part of one, end in `BadFileError`. Pillow's warnings stay inside (what libtiff
-  itself says of a damaged TIFF goes to stderr past Python).
+- Bytes that are no image, or only part of one, end in `BadFileError`. From the first image on, Pillow's warnings are
+  silent in this process (what libtiff itself says of a damaged TIFF goes to stderr past Python).
 """
 
 from __future__ import annotations
 
 import io
+import re
 import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +32,7 @@ FORMATS = (
     *("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO"),  # the usual first
     *("CUR", "DDS", "DIB", "FLI", "ICNS", "MSP", "PCX", "PSD", "QOI", "SGI", "SUN", "XBM", "XPM"),
 )
+SILENT = r"PIL\.|promptpool\.data\.decoding$"  # modules whose warnings are of odd files, which is what we decode
 TGA_SUFFIXES = (".tga", ".icb", ".vda", ".vst")
 # What decoders raise when bytes make no sense; none of it is a mistake of ours, and a test feeds them nonsense.
 BROKEN = (
@@ -62,6 +61,8 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
+_order = threading.Lock()
+
 
 def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
     """The image as RGB: uint8 [3, size, size].
@@ -70,14 +71,14 @@ def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
     names the file in errors.
     """
     check(size, fit)
+    _silence_pillow()
     try:
-        with _quiet():
-            image = _opened(content, what)
-            if fit == "centre":
-                side = min(image.size)
-                left, top = (image.width - side) // 2, (image.height - side) // 2
-                image = image.crop((left, top, left + side, top + side))
-            image = image.resize((size, size), Image.Resampling.BILINEAR)
+        image = _opened(content, what)
+        if fit == "centre":
+            side = min(image.size)
+            left, top = (image.width - side) // 2, (image.height - side) // 2
+            image = image.crop((left, top, left + side, top + side))
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
     except BadFileError:
         raise
     except BROKEN as error:
@@ -155,34 +156,8 @@ def _reason(error: BaseException) -> str:
     return f"cannot be decoded: {text or type(error).__name__}"
 
 
-class _Decoding(threading.local):
-    """Stands where a filter of warnings has a pattern: matches all of them, on threads that are decoding.
-
-    `warnings.catch_warnings` would silence every other thread too, and leave filters behind when two overlap.
-    """
-
-    now = False
-
-    def match(self, text: str) -> bool:
-        del text
-        return self.now
-
-
-_decoding, _order = _Decoding(), threading.Lock()
-_SILENCE: Any = ("ignore", _decoding, Warning, None, 0)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warning of this thread gets out."""
-    filters: Any = warnings.filters
+def _silence_pillow() -> None:
+    """Let no warning of Pillow out; `catch_warnings` would not do, because it is not for several threads."""
     with _order:
-        if filters[:1] != [_SILENCE]:  # others may have put theirs before it, or taken all away
-            if _SILENCE in filters:
-                filters.remove(_SILENCE)
-            filters.insert(0, _SILENCE)
-    _decoding.now = True
-    try:
-        yield
-    finally:
-        _decoding.now = False
+        if warnings.filters[:1] != [("ignore", None, Warning, re.compile(SILENT), 0)]:  # or another is before it
+            warnings.filterwarnings("ignore", module=SILENT)

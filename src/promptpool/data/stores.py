@@ -77,6 +77,17 @@ def open_store(path: Path) -> Store:
     return Zip(path) if path.name.lower().endswith(".zip") else Tar(path)
 
 
+def read_file(path: Path, most: int | None = None) -> bytes:
+    """The content of a regular file, if it has no more than `most` bytes, or LARGEST_FILE."""
+    if not path.is_file():
+        raise BadFileError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+    _checked_size(path.stat().st_size, str(path), most)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadFileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 class Folder:
     """The files below a folder, without hidden ones; links are followed only to files inside."""
 
@@ -96,14 +107,8 @@ class Folder:
         return f"{about.st_size}-{about.st_mtime_ns}"
 
     def read(self, name: str) -> bytes:
-        about = self._about(name)
-        if not stat.S_ISREG(about.st_mode):
-            raise BadFileError(f"{self.where / name}: not a regular file")
-        _checked_size(about.st_size, str(self.where / name))
-        try:
-            return (self.where / name).read_bytes()
-        except OSError as error:
-            raise BadFileError(f"{self.where / name}: cannot be read: {error.strerror}") from error
+        self._about(name)
+        return read_file(self.where / name)
 
     def _about(self, name: str) -> os.stat_result:
         path = self.where / name
@@ -289,8 +294,8 @@ def _safe(name: str, where: Path) -> str:
     return "/".join(parts)
 
 
-def _checked_size(size: int, what: str) -> None:
-    if size > LARGEST_FILE:
+def _checked_size(size: int, what: str, most: int | None = None) -> None:
+    if size > (most or LARGEST_FILE):
         raise BadFileError(f"{what}: {size} bytes are more than a file here may have")
 
 

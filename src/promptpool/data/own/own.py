@@ -46,15 +46,14 @@ def own(
     store, entries = entries_of(where)
     decoded = read_images(store, entries, size=USUAL_SIZE if size is None else size, fit=fit, strict=strict)
     tested = _tested(decoded, held_out, seed)
-    train = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if not is_test]
-    test = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if is_test]
+    pairs = list(zip(decoded.entries, tested, strict=True))
+    train, test = ([entry for entry, is_test in pairs if is_test is wanted] for wanted in (False, True))
     _check(train, test, where)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
     found = decoded.examples(class_names)
 
     def part(of_test: bool, group: str | None) -> Examples:
-        pairs = zip(decoded.entries, tested, strict=True)
         return found.select(torch.tensor([is_test is of_test and group in (None, e.group) for e, is_test in pairs]))
 
     every = [None]
