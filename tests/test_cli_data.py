@@ -6,7 +6,6 @@ import hashlib
 import io
 import socket
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ AS_PUBLISHED = "toy: reads as 1,234 + 0 images of 3 classes, as published\n"
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(downloads, "get", partial(downloads.get, pauses=(0.0,), timeout=20.0))
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
     with serving(CONTENT) as running:
         publish(monkeypatch, running.url("toy.bin"))
         yield running

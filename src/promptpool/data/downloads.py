@@ -12,7 +12,6 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -44,12 +43,12 @@ class Finding(NamedTuple):
         return self.state in ("right", "there", "unpacked only")
 
 
-def get(name: str, root: Path, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
+def get(name: str, root: Path) -> Path:
     """The folder of a set, with every file that was missing; what is there unpacked is not fetched."""
     folder = root / name
     for remote in _files(name):
         if unpacked(remote, folder) is None:
-            archive = fetch(remote, folder, pauses=pauses, timeout=timeout)
+            archive = fetch(remote, folder)
             if remote.unpack:
                 _unpack(remote, archive)
     return folder
@@ -60,22 +59,22 @@ def check(name: str, root: Path, *, sums: bool = True) -> list[Finding]:
     return [_check(remote, root / name, sums) for remote in _files(name)]
 
 
-def fetch(remote: Remote, folder: Path, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
+def fetch(remote: Remote, folder: Path) -> Path:
     """The file in `folder`, downloaded unless it is there."""
     target = folder / remote.name
     if not _is_there(remote, target):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(_lock(remote, folder), waiting=report):
             if not _is_there(remote, target):  # nor did another process fetch it while we waited
-                _fetch(remote, target, pauses, timeout)
+                _fetch(remote, target)
     return target
 
 
-def _fetch(remote: Remote, target: Path, pauses: Sequence[float], timeout: float) -> None:
+def _fetch(remote: Remote, target: Path) -> None:
     path = _part(remote, target.parent)
     try:
         with path.open("ab", buffering=0) as part:
-            _fill(part, remote, target, pauses, timeout)
+            _fill(part, remote, target)
             os.fsync(part.fileno())
         path.replace(target)  # closed first: Windows renames no open file
     finally:
@@ -135,18 +134,20 @@ def _wrong_sum(remote: Remote, path: Path) -> str:
     return f"has the md5 {digest.hexdigest()} instead of {remote.md5}" if digest.hexdigest() != remote.md5 else ""
 
 
-def _fill(part: io.FileIO, remote: Remote, target: Path, pauses: Sequence[float], timeout: float) -> None:
+def _fill(part: io.FileIO, remote: Remote, target: Path) -> None:
     """Bring the part to its end, from whichever address has the right bytes."""
     path = _part(remote, target.parent)
     if remote.size is not None:
         if path.stat().st_size > remote.size:
             part.truncate(0)
-        _checked_room(target, remote.size - path.stat().st_size)
+        wanted, free = remote.size - path.stat().st_size, shutil.disk_usage(target.parent).free
+        if free < wanted:
+            raise BadFileError(f"{target}: needs {wanted:,} bytes more, and {free:,} are free there")
     urls, reasons, afresh = list(remote.urls), dict[str, str](), True
     for url in urls:
         try:
             if remote.size is None or path.stat().st_size < remote.size:
-                _persist(url, part, remote, pauses, timeout)
+                _persist(url, part, remote)
         except (RefusedError, BrokenError) as error:
             reasons[url] = str(error)
             continue
@@ -161,27 +162,19 @@ def _fill(part: io.FileIO, remote: Remote, target: Path, pauses: Sequence[float]
     raise BadFileError(_in_vain(remote, target, reasons, path.stat().st_size))
 
 
-def _checked_room(target: Path, wanted: int) -> None:
-    free = shutil.disk_usage(target.parent).free
-    if free < wanted:
-        raise BadFileError(f"{target}: needs {wanted:,} bytes more, and {free:,} are free there")
-
-
-def _persist(url: str, part: io.FileIO, remote: Remote, pauses: Sequence[float], timeout: float) -> None:
+def _persist(url: str, part: io.FileIO, remote: Remote) -> None:
     """Ask again, after a pause, whenever the server breaks off; but not if there is none."""
-    left, answered = list(pauses), False
+    left, answered = list(PAUSES), False
     while True:
         before = part.seek(0, os.SEEK_END)
         try:
-            receive(
-                url, part, size=remote.size, timeout=timeout, heard=lambda done, end: report(remote.name, done, end)
-            )
+            receive(url, part, what=remote.name, size=remote.size, timeout=TIMEOUT)
             return
         except BrokenError as error:
             gained = part.seek(0, os.SEEK_END) - before
             answered = answered or gained > 0 or not isinstance(error, UnreachableError)
             if gained >= HEADWAY:
-                left = list(pauses)
+                left = list(PAUSES)
             if not left or not answered:
                 raise
             time.sleep(left.pop(0))

@@ -13,11 +13,11 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from typing import cast
 
 from promptpool import __version__
 from promptpool.errors import BadFileError
+from promptpool.progress import report
 
 PIECE = 2**18
 AGAIN = (408, 425, 429, *range(500, 600))  # a server that answers so may have the file in a while
@@ -35,8 +35,8 @@ class UnreachableError(BrokenError):
     """There is no server, or no network."""
 
 
-def receive(url: str, file: io.FileIO, *, size: int | None, timeout: float, heard: Callable[[int, int], None]) -> None:
-    """Append what `file` lacks; return when it is as long as expected, or as the server says if `size` is None."""
+def receive(url: str, file: io.FileIO, *, what: str, size: int | None, timeout: float) -> None:
+    """Append what `file` lacks, reporting as `what`, up to `size` or else the size that the server says."""
     have = file.seek(0, os.SEEK_END)
     for start in dict.fromkeys((have, 0)):  # anew, if the rest alone cannot be had
         try:
@@ -55,7 +55,7 @@ def receive(url: str, file: io.FileIO, *, size: int | None, timeout: float, hear
                 begin = start if answer.status == 206 else 0
                 if begin < have:
                     file.truncate(begin)
-                _copy(answer, file, begin, end, heard)
+                _copy(answer, file, begin, end, what)
                 return
     raise RefusedError("answers with another part of the file than was asked for")
 
@@ -116,10 +116,8 @@ def _end(answer: http.client.HTTPResponse, start: int, size: int | None) -> int 
     return total if size is None else size
 
 
-def _copy(
-    answer: http.client.HTTPResponse, file: io.FileIO, have: int, end: int, heard: Callable[[int, int], None]
-) -> None:
-    heard(have, end)
+def _copy(answer: http.client.HTTPResponse, file: io.FileIO, have: int, end: int, what: str) -> None:
+    report(what, have, end)
     while have < end:
         try:
             piece = answer.read1(min(PIECE, end - have))
@@ -129,7 +127,7 @@ def _copy(
             raise BrokenError(f"ends after {have:,} of {end:,} bytes")
         _write(file, piece)
         have += len(piece)
-        heard(have, end)
+        report(what, have, end)
 
 
 def _write(file: io.FileIO, piece: bytes) -> None:
