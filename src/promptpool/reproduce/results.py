@@ -171,7 +171,7 @@ def read_results(folder: Path, studies: Iterable[str] = STUDIES) -> Results:
         elif name != "figure3" and (folder / f"{name}.csv").is_file():
             results.studies[name] = read_csv(folder / f"{name}.csv")
     if not results.studies:
-        raise BadFileError(f"{folder}: has no CSV of a reproduction")
+        raise BadFileError(f"{folder}: has no CSV of {', '.join(studies)}")
     return results
 
 

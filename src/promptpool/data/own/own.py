@@ -8,9 +8,11 @@ from pathlib import Path
 
 import torch
 
+from promptpool.checks import inside_zero_one
 from promptpool.data.images import DecodedImages, ImageFile, read_images
 from promptpool.data.own.class_folders import natural, read_class_folders
-from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
+from promptpool.data.own.hugging_face import read_hugging_face
+from promptpool.data.own.hugging_face_files import is_hugging_face
 from promptpool.data.own.table import read_table
 from promptpool.data.scenarios import OwnSet
 from promptpool.data.stores import Store
@@ -38,8 +40,7 @@ def own(
     """
     if not folder:
         raise ValueError("folder is missing: give --data FOLDER, a folder that holds a folder of images per class")
-    if not 0 < held_out < 1:
-        raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
+    inside_zero_one(held_out=held_out)
     if size is not None and size < 1:
         raise ValueError(f"size = {size}: must be at least 1, or none for as large as the backbone looks at them")
     where = Path(folder).expanduser()
