@@ -588,11 +588,6 @@ def test_the_findings(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert state() == ("right", True, "")
 
 
-def test_a_set_that_nobody_publishes(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'cifar1000': no such data set; must be one of cifar10, cifar100"):
-        get("cifar1000", tmp_path)
-
-
 # the catalogue
 
 WITHOUT_HTTPS = {

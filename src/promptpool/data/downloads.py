@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 def get(name: str, root: Path) -> Path:
     """The folder of a set, with every file that was missing; what is there unpacked is not fetched."""
     folder = root / name
-    for remote in _files(name):
+    for remote in PUBLISHED[name].files:
         if unpacked(remote, folder) is None:
             archive = fetch(remote, folder)
             if remote.unpack:
@@ -56,7 +56,7 @@ def get(name: str, root: Path) -> Path:
 
 def check(name: str, root: Path, *, sums: bool = True) -> list[Finding]:
     """What is here of a set, file by file; without `sums` no file is read, and one of the right size is "there"."""
-    return [_check(remote, root / name, sums) for remote in _files(name)]
+    return [_check(remote, root / name, sums) for remote in PUBLISHED[name].files]
 
 
 def fetch(remote: Remote, folder: Path) -> Path:
@@ -85,12 +85,6 @@ def _fetch(remote: Remote, target: Path) -> None:
 def unpacked(remote: Remote, folder: Path) -> Path | None:
     """What stands for the file because it is its content."""
     return next((folder / name for name in remote.holds if (folder / name).exists()), None)
-
-
-def _files(name: str) -> tuple[Remote, ...]:
-    if name not in PUBLISHED:
-        raise ValueError(f"{name!r}: no such data set; must be one of {', '.join(PUBLISHED)}")
-    return PUBLISHED[name].files
 
 
 def _check(remote: Remote, folder: Path, sums: bool) -> Finding:

@@ -47,7 +47,8 @@ def receive(url: str, file: io.FileIO, *, what: str, size: int | None, timeout: 
                 if ended and size is None and error.headers.get("Content-Range", "") == f"bytes */{start}":
                     return
             if not ended:
-                raise _http_error(error) from error
+                kind = BrokenError if error.code in AGAIN else RefusedError
+                raise kind(f"answers {error.code}: {_reason(error.reason)}") from error
             continue
         with answer:
             end = _end(answer, start, size)
@@ -91,11 +92,6 @@ def _opener() -> urllib.request.OpenerDirector:
     ):
         opener.add_handler(handler)
     return opener
-
-
-def _http_error(error: urllib.error.HTTPError) -> Exception:
-    text = f"answers {error.code}: {_reason(error.reason)}"
-    return BrokenError(text) if error.code in AGAIN else RefusedError(text)
 
 
 def _end(answer: http.client.HTTPResponse, start: int, size: int | None) -> int | None:
