@@ -26,7 +26,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.data.decoding import Pixels, check, decode
 from promptpool.data.stores import Folder, Store, Tar
-from promptpool.data.stream import Examples, Source
+from promptpool.data.stream import Examples, Source, content_id
 from promptpool.data.workers import in_advance, threads_here
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.files import cache_folder, write_whole
@@ -115,13 +115,6 @@ def read_images(
         torch.tensor(list(kept.values()), dtype=torch.long),
         skipped,
     )
-
-
-def content_id(pixels: Pixels) -> int:
-    """62 bits of a hash of the pixels and their shape."""
-    digest = hashlib.sha256(str([*pixels.shape]).encode())
-    digest.update(pixels.data)
-    return int.from_bytes(digest.digest()[:8], "big") >> 2
 
 
 def printable(name: str) -> str:
