@@ -6,7 +6,6 @@ import hashlib
 import io
 import socket
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,12 @@ from typer.testing import CliRunner
 import web as server
 from promptpool.cli import app
 from promptpool.cli import data as data_commands
+from promptpool.cli.display import reading
 from promptpool.data import downloads
 from promptpool.data.sets import PUBLISHED
 from promptpool.data.sets.published import Contents, Published, Remote
 from promptpool.errors import BadFileError
-from promptpool.progress import report
+from promptpool.progress import heard_by, report
 from web import Web, serving
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ AS_PUBLISHED = "toy: reads as 1,234 + 0 images of 3 classes, as published\n"
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(downloads, "get", partial(downloads.get, pauses=(0.0,), timeout=20.0))
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
     with serving(CONTENT) as running:
         publish(monkeypatch, running.url("toy.bin"))
         yield running
@@ -140,7 +140,7 @@ def test_ctrl_c(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def press(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data_commands, "lines", lambda _: press)
+    monkeypatch.setattr("promptpool.cli.display.heard_by", lambda _: heard_by(press))
     result = data("get", "toy", "--data", tmp_path)
     assert (result.exit_code, result.stderr) == (130, "promptpool: stopped; the same command goes on from here\n")
     assert len(web.asked) == 1
@@ -245,7 +245,7 @@ def test_list_loses_no_name(columns: int) -> None:
 
 def test_a_terminal_gets_a_bar() -> None:
     written = io.StringIO()
-    with data_commands.shown(Console(file=written, force_terminal=True, width=100)):
+    with reading(Console(file=written, force_terminal=True, width=100), in_bytes=True):
         report("toy.bin", 100_000, 300_000)
         report("toy.bin", 300_000, 300_000)
         report("waiting for another process: toy.bin.lock", 0)

@@ -153,7 +153,7 @@ def test_images_are_as_large_as_the_backbone_has_them(drawn: Path, quick: list[s
         (["own"], "dataset.folder is missing: give --data FOLDER"),
         (["own", "--data", "nowhere"], "nowhere: no such file or folder"),
         (["own", "--data", "."], "holds no files; expected CLASS/image"),
-        (["own", "dataset.held_out=2", "--data", "."], "dataset.held_out = 2: must lie between 0 and 1"),
+        (["own", "dataset.held_out=2", "--data", "."], "dataset.held_out = 2: must be above 0 and below 1"),
         (["own", "dataset.fit=all", "--data", "images"], "dataset.fit = 'all': must be one of whole, centre"),
         (["own", "scenario.classes_per_task=9", "--data", "images"], "scenario.classes_per_task = 9: must lie between"),
         (["own", "scenario.name=class-incremental", "--data", "images"], "does not fit the data set own"),

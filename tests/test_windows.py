@@ -33,7 +33,7 @@ def test_every_module_can_be_imported() -> None:
 
 def test_a_run_is_made_and_locked(preset: Path, tmp_path: Path) -> None:
     lines = typed("run", preset, "plan.epochs=1", "--runs", tmp_path / "runs")
-    assert lines[-1] == "1 taken, 0 held"
+    assert lines[-1] == "2 taken, 0 held"  # of the run, and of the file of drawn images
     (folder,) = (tmp_path / "runs").iterdir()
     assert read_run(folder).finished
 

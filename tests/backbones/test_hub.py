@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from promptpool.backbones.hub import fetch, find, is_hub_name, licence, look_up
 from promptpool.backbones.known import KNOWN, meant
 from promptpool.backbones.positions import resize_positions
 from promptpool.backbones.vit import ViT
+from promptpool.data import downloads
 from promptpool.errors import BadFileError
 from promptpool.files import weights_folder
 from promptpool.progress import heard_by
@@ -35,8 +35,6 @@ from published import (
     write_transformers,
 )
 
-quickly = partial(fetch, pauses=(0.0,), timeout=20.0)
-
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +42,8 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path / folder))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(weights, "fetch", quickly)
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
+    monkeypatch.setattr(downloads, "TIMEOUT", 20.0)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def tiny(hub: Hub, name: str = "owner/tiny") -> ViT:
 
 def refused(name: str) -> str:
     with pytest.raises(BadFileError) as caught:
-        quickly(name)
+        fetch(name)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -131,7 +130,7 @@ def test_fetches_what_describes_the_weights_and_nothing_that_runs(hub: Hub) -> N
     tiny(hub)
     for name in ("pytorch_model.bin", "run_me.py", "README.md"):
         (hub.model("owner/tiny") / name).write_text(name)
-    folder = quickly("owner/tiny")
+    folder = fetch("owner/tiny")
     assert folder == weights_folder() / "owner/tiny"
     got = ["config.json", "model.safetensors", "origin.json", "preprocessor_config.json"]
     assert sorted(path.name for path in folder.iterdir()) == got
@@ -147,11 +146,11 @@ def test_fetches_what_describes_the_weights_and_nothing_that_runs(hub: Hub) -> N
 
 def test_what_was_fetched_is_there_without_a_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny(hub)
-    folder, asked = quickly("owner/tiny"), len(hub.asked)
-    assert quickly("owner/tiny") == folder == find("owner/tiny")
+    folder, asked = fetch("owner/tiny"), len(hub.asked)
+    assert fetch("owner/tiny") == folder == find("owner/tiny")
     assert len(hub.asked) == asked
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert quickly("owner/tiny") == folder
+    assert fetch("owner/tiny") == folder
 
 
 def test_a_download_that_breaks_off_goes_on(hub: Hub) -> None:
@@ -169,14 +168,15 @@ def test_a_download_that_breaks_off_goes_on(hub: Hub) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Answer, "do_GET", until_the_weights)
+        patch.setattr(downloads, "PAUSES", ())
         with pytest.raises(BadFileError, match="bytes are kept, and the same command goes on from there"):
-            fetch("owner/tiny", pauses=(), timeout=20.0)
+            fetch("owner/tiny")
     kept = (weights_folder() / "owner/tiny/model.safetensors.part").stat().st_size
     assert kept == file.stat().st_size // 2
     assert find("owner/tiny") is None
     heard: list[tuple[str, int, int | None]] = []
     with heard_by(lambda *said: heard.append(said)):
-        folder = quickly("owner/tiny")
+        folder = fetch("owner/tiny")
     assert set(hub.ranges) == {f"bytes={kept}-"}
     assert ("model.safetensors", kept, file.stat().st_size) in heard
     assert (folder / "model.safetensors").read_bytes() == file.read_bytes()
@@ -251,7 +251,7 @@ def test_a_hub_that_answers_nonsense(behaviour: Callable[[Answer], None], hub: H
 def test_a_hub_that_is_busy_once_is_asked_again(hub: Hub) -> None:
     tiny(hub)
     hub.plan = [lambda answer: answer.reply(503)]
-    assert quickly("owner/tiny").is_dir()
+    assert fetch("owner/tiny").is_dir()
 
 
 def test_an_answer_without_end_is_not_read(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,13 +292,13 @@ def test_a_gated_model(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "answers 403: Forbidden" in refused("owner/tiny")
     assert consent in refused("owner/tiny")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert quickly("owner/tiny").is_dir()
+    assert fetch("owner/tiny").is_dir()
 
 
 def test_a_token_stays_with_the_host_it_is_for(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny(hub)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    quickly("owner/tiny")
+    fetch("owner/tiny")
     bearer = f"Bearer {TOKEN}"
     assert hub.tokens[f"/owner/tiny/resolve/{COMMIT}/model.safetensors"] == bearer
     assert hub.tokens["/api/resolve-cache/owner/tiny/config.json"] == bearer
@@ -328,7 +328,7 @@ def test_the_licence_that_the_card_names(card: dict[str, object], expected: str,
     tiny(hub)
     hub.card = card
     assert look_up("owner/tiny").licence == expected
-    quickly("owner/tiny")
+    fetch("owner/tiny")
     assert licence("owner/tiny") == expected
 
 
@@ -347,11 +347,11 @@ def test_what_hugging_face_has_cached_is_not_fetched_again(tmp_path: Path, monke
     write_transformers(tmp_path, vit)
     for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
         os.symlink(tmp_path / name, snapshot / name)
-    assert quickly("owner/tiny") == snapshot
+    assert fetch("owner/tiny") == snapshot
     assert torch.equal(all_rows(weights.load_backbone("owner/tiny"), images()), all_rows(vit, images()))
     timm = cached(tmp_path, "timm/tiny")
     write_timm_folder(timm, tensors_of(random_vit(dim=64, heads=1)))
-    assert quickly("timm/tiny") == timm
+    assert fetch("timm/tiny") == timm
 
 
 def test_a_cached_model_whose_preprocessor_was_not_asked_for_does_not_do(hub: Hub, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_cached_model_whose_preprocessor_was_not_asked_for_does_not_do(hub: Hu
     snapshot = cached(tmp_path, "owner/tiny")
     write_transformers(snapshot, random_vit(layer_scale=True))
     (snapshot / "preprocessor_config.json").unlink()
-    assert quickly("owner/tiny") == weights_folder() / "owner/tiny"
+    assert fetch("owner/tiny") == weights_folder() / "owner/tiny"
     (tmp_path / "weights/owner/tiny/config.json").unlink()
     asked_for = snapshot.parents[1] / ".no_exist" / COMMIT / "preprocessor_config.json"
     asked_for.parent.mkdir(parents=True)

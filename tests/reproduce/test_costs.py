@@ -50,13 +50,13 @@ def test_time_left_is_that_of_the_rest_at_this_pace(monkeypatch: pytest.MonkeyPa
     now = 100.0
     monkeypatch.setattr("promptpool.cli.display.time.monotonic", lambda: now)
     watch = Watch(JOBS)
-    assert watch.left(JOBS) is None
+    assert watch.left is None
     watch.note(JobStatus(JOBS[1], "runs", 0.5))  # it was there before we began
     now = 110.0
     watch.note(JobStatus(JOBS[0], "runs", 0.0))
     watch.note(JobStatus(JOBS[0], "done", 1.0))
-    assert watch.done(JOBS) == pytest.approx(25 / 40)
-    assert watch.left(JOBS) == pytest.approx(15.0)  # 10 of work took 10 seconds, 15 are left
+    assert watch.done == pytest.approx(25 / 40)
+    assert watch.left == pytest.approx(15.0)  # 10 of work took 10 seconds, 15 are left
 
 
 def test_each_end_is_a_line_with_the_time_left() -> None:

@@ -10,10 +10,17 @@ from promptpool.experiments.config import complete, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.report.names import METHODS
 from promptpool.reproduce import paper
-from promptpool.reproduce.benchmarks import SCALES, benchmark, configured
 from promptpool.reproduce.paper import Reported, Setting
 from promptpool.reproduce.plan import Request, seeded
-from promptpool.reproduce.studies import NO_BUFFER, REFERENCE_METHODS, REFERENCES, STUDIES
+from promptpool.reproduce.studies import (
+    NO_BUFFER,
+    REFERENCE_METHODS,
+    REFERENCES,
+    SCALES,
+    STUDIES,
+    benchmark_of,
+    configured,
+)
 
 ROWS = {
     "table1": [("split", paper.TABLE_1["cifar100"]), ("five", paper.TABLE_1["5-datasets"])],
@@ -29,7 +36,7 @@ def wanted(*studies: str, scale: str = "mini", limit: int | None = None) -> Requ
 
 
 def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str, int | None], Path]:
-    asked, title = wanted(study, scale=scale), benchmark(scale, stream).title
+    asked, title = wanted(study, scale=scale), benchmark_of(scale, stream).title
     return {(i.group, i.method, i.at): asked.folder(i, 0) for i in asked.items() if i.stream == title}
 
 
@@ -49,7 +56,7 @@ def test_every_configuration_is_valid(study: str, scale: str) -> None:
 def test_each_row_of_the_paper_has_its_item_with_its_number(study: str) -> None:
     items = list(STUDIES[study]("paper"))
     for place, reported in ROWS[study]:
-        on = benchmark("paper", place)
+        on = benchmark_of("paper", place)
         found = {Setting(KEYS[i.method], i.at or 0): i for i in items if i.stream == on.title}
         assert {row: found[row].reported for row in reported} == reported
         for row, item in found.items():
@@ -131,13 +138,13 @@ def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
 
 
 def test_fine_tuning_takes_the_steps_of_er_where_it_is_said() -> None:
-    for on in (benchmark(scale, place) for scale in SCALES for place in ("split", "five")):
+    for on in (benchmark_of(scale, place) for scale in SCALES for place in ("split", "five")):
         slower, plain, er = (configured(on, method) for method in ("ft-seq-sgd", "ft-seq", "er"))
         assert slower == plain | {"plan": er["plan"]}
 
 
 def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
-    for on in (benchmark(scale, place) for scale in SCALES for place in SCALES[scale]):
+    for on in (benchmark_of(scale, place) for scale in SCALES for place in SCALES[scale]):
         trained, plain, er = (configured(on, method) for method in ("l2p-r-trained", "l2p-r", "er"))
         assert trained["learner"] == plain["learner"] | {"train_backbone": True}
         assert trained["plan"] == er["plan"]

@@ -13,14 +13,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptpool.backbones.descriptions import from_folder
 from promptpool.backbones.known import KNOWN, hint
-from promptpool.data.downloads import PAUSES, TIMEOUT
-from promptpool.data.downloads import fetch as fetch_file
+from promptpool.data import downloads
 from promptpool.data.sets.published import Remote
 from promptpool.data.transfer import BrokenError, RefusedError, UnreachableError, read
 from promptpool.errors import BadFileError
@@ -57,11 +55,11 @@ def home(name: str) -> str:
     return f"{HUB}/{name}"
 
 
-def fetch(name: str, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
+def fetch(name: str) -> Path:
     """The folder of a hub model, downloaded unless it is here."""
     if (here := find(name)) is not None:
         return here
-    return download(look_up(name, pauses=pauses, timeout=timeout), pauses=pauses, timeout=timeout)
+    return download(look_up(name))
 
 
 def find(name: str) -> Path | None:
@@ -76,13 +74,13 @@ def licence(name: str) -> str:
     return said if isinstance(said, str) else KNOWN[name].licence if name in KNOWN else UNSTATED
 
 
-def look_up(name: str, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Offer:
+def look_up(name: str) -> Offer:
     """Ask the hub what it has under a name; of a model that is here in part, at the commit it was begun with."""
     begun = _origin(name).get("commit")
     revision = f"/revision/{begun}" if isinstance(begun, str) and re.fullmatch(r"[0-9a-f]{40}", begun) else ""
     url = f"{_endpoint()}/api/models/{name}{revision}?blobs=true"
     try:
-        content = _asked(url, pauses, timeout)
+        content = _asked(url)
     except UnreachableError as error:
         raise BadFileError(f"{name}: the hub cannot be reached ({error}); {_by_hand(name)}{hint(name)}") from error
     except BrokenError as error:
@@ -99,7 +97,7 @@ def look_up(name: str, *, pauses: Sequence[float] = PAUSES, timeout: float = TIM
         ) from error
 
 
-def download(offer: Offer, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
+def download(offer: Offer) -> Path:
     """Fetch the files of an offer; small ones first, so that what cannot be read is refused before its weights."""
     folder = weights_folder() / offer.name
     if offer.gated and not _token():
@@ -112,22 +110,22 @@ def download(offer: Offer, *, pauses: Sequence[float] = PAUSES, timeout: float =
         if file.name == TENSORS:
             from_folder(folder)
         try:
-            fetch_file(file, folder, pauses=pauses, timeout=timeout, token=_token())
+            downloads.fetch(file, folder, token=_token())
         except BadFileError as error:
             consent = f"; {_consent(offer.name)}" if offer.gated else ""
             raise BadFileError(f"{offer.name}: {error}{consent}") from error
     return folder
 
 
-def _asked(url: str, pauses: Sequence[float], timeout: float) -> bytes:
-    for pause in pauses:
+def _asked(url: str) -> bytes:
+    for pause in downloads.PAUSES:
         try:
-            return read(url, most=LONGEST, timeout=timeout, token=_token())
+            return read(url, most=LONGEST, timeout=downloads.TIMEOUT, token=_token())
         except UnreachableError:
             raise
         except BrokenError:
             time.sleep(pause)
-    return read(url, most=LONGEST, timeout=timeout, token=_token())
+    return read(url, most=LONGEST, timeout=downloads.TIMEOUT, token=_token())
 
 
 def _offer(name: str, said: dict[str, Any]) -> Offer:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +10,9 @@ import typer
 from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
+from promptpool.cli.display import reading
 from promptpool.cli.errors import user_errors
 from promptpool.data import downloads
 from promptpool.data.sets import PUBLISHED
@@ -30,7 +21,6 @@ from promptpool.data.sets.published import Contents, Published
 from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError, nearest
 from promptpool.files import data_folder
-from promptpool.progress import Listener, heard_by
 
 Folder = Annotated[
     Path | None, typer.Option("--data", help="The folder of all data sets, instead of PROMPTPOOL_DATA or the default.")
@@ -49,7 +39,7 @@ def get(
     """Download data sets, check them and unpack them; the same command goes on with a download that was stopped."""
     with user_errors():
         for name in _known(names):
-            with shown(Console(stderr=True)):
+            with reading(Console(stderr=True), in_bytes=True):
                 folder = downloads.get(name, _root(data))
             typer.echo(f"{name}: {folder} (licence: {PUBLISHED[name].licence})")
 
@@ -69,7 +59,7 @@ def check(
         if not wanted:
             typer.echo(f"no data set is in {root}")
         for name in wanted:
-            with shown(Console(stderr=True)):
+            with reading(Console(stderr=True), in_bytes=True):
                 findings = downloads.check(name, root)
             for finding in findings:
                 typer.echo(f"{name}: {finding.path}: {finding.state}{finding.text and f' ({finding.text})'}")
@@ -137,41 +127,3 @@ def _here(name: str, root: Path) -> str:
     if any(finding.state == "wrong size" for finding in findings):
         return "wrong size"
     return "in part" if any(finding.good or finding.state == "in part" for finding in findings) else "no"
-
-
-@contextmanager
-def shown(console: Console) -> Iterator[None]:
-    """Show what is reported meanwhile: bars on a terminal, lines elsewhere."""
-    if not console.is_terminal:
-        with heard_by(lines(console)):
-            yield
-        return
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(TextColumn("{task.description}"), *columns, console=console) as progress, heard_by(bars(progress)):
-        yield
-
-
-def bars(progress: Progress) -> Listener:
-    """One bar for each thing that is done; a download that is resumed begins where it was."""
-    known: dict[str, TaskID] = {}
-
-    def listen(what: str, done: int, total: int | None) -> None:
-        if what not in known:
-            known[what] = progress.add_task(escape(what), total=total, completed=done)
-        progress.update(known[what], total=total, completed=done)
-
-    return listen
-
-
-def lines(console: Console) -> Listener:
-    """A line whenever another tenth is done, for a log."""
-    said: dict[str, int] = {}
-
-    def listen(what: str, done: int, total: int | None) -> None:
-        tenth = 10 * done // total if total else 0
-        if said.get(what) != tenth:
-            said[what] = tenth
-            amount = f": {10 * tenth} % of {decimal(total)}" if total else ""
-            console.print(f"{what}{amount}", highlight=False, markup=False, soft_wrap=True)
-
-    return listen

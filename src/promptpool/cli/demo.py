@@ -13,7 +13,7 @@ from rich.console import Console
 
 from promptpool.cli.errors import user_errors
 from promptpool.cli.run import watch
-from promptpool.experiments.config import Config, load_config
+from promptpool.experiments.config import load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.metrics import average_accuracy
 from promptpool.report.comparison import terminal_tables
@@ -31,7 +31,8 @@ def demo(
     """The paper in miniature: six methods learn one hundred characters in ten tasks, offline, in about two minutes."""
     begin = time.monotonic()
     with user_errors():
-        jobs = {name: (config, run_folder(runs, name, config)) for name, config in demo_configs().items()}
+        configs = {METHODS[method]: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
+        jobs = {name: (config, run_folder(runs, name, config)) for name, config in configs.items()}
         for _, folder in jobs.values():
             if fresh and folder.exists():
                 shutil.rmtree(folder)
@@ -45,19 +46,11 @@ def demo(
     console.print(f"The demo took {time.monotonic() - begin:.0f} s. The page of plots: {page}", highlight=False)
 
 
-def demo_configs() -> dict[str, Config]:
-    """The configurations of the demo, by the method's name."""
-    return {METHODS[method]: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
-
-
 def verdict(runs: Sequence[Run]) -> str:
     """What the demo showed, whatever it is."""
-    average = {run.config["learner"]["name"]: 100 * average_accuracy(run.accuracy) for run in runs if not _joint(run)}
+    in_turn = [run for run in runs if not run.config["scenario"].get("joint")]
+    average = {run.config["learner"]["name"]: 100 * average_accuracy(run.accuracy) for run in in_turn}
     references = ("masked-linear", "nearest-mean")
     ahead = [f"{METHODS[name]} {average[name]:.1f}" for name in references if average[name] > average["l2p"]]
     said = f"After ten tasks L2P holds {average['l2p']:.1f} %, fine-tuning {average['ft-seq']:.1f} %."
     return f"{said} Without prompts: {', '.join(ahead)}; docs/results.md says why." if ahead else said
-
-
-def _joint(run: Run) -> bool:
-    return bool(run.config["scenario"].get("joint"))

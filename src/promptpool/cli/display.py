@@ -1,7 +1,7 @@
 """What a person sees while something runs.
 
-`reading`: how far data are read. `show`: a few runs in turn, with a table that fills task by task. `watched`: many runs
-at once, one bar for all with the time left and one for each under way.
+`reading`: how far data are read or downloaded. `show`: a few runs in turn, with a table that fills task by task.
+`watched`: many runs at once, one bar for all with the time left and one for each under way.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console, Group
+from rich.filesize import decimal
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
@@ -24,6 +26,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 
@@ -43,20 +46,27 @@ class Watched(NamedTuple):
 
 
 @contextmanager
-def reading(console: Console) -> Iterator[None]:
-    """Show how far data are read meanwhile: a bar, or a line where there is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bars = Progress(*columns, console=console, transient=True)
+def reading(console: Console, *, in_bytes: bool = False) -> Iterator[None]:
+    """Show how far work is meanwhile: bars, or lines where there is no terminal.
+
+    `in_bytes` is for downloads: bars that stay, with their speed, and a line whenever another tenth is done.
+    """
+    amounts = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) if in_bytes else (MofNCompleteColumn(),)
+    bars = Progress(TextColumn("{task.description}"), BarColumn(), *amounts, console=console, transient=not in_bytes)
     known: dict[str, TaskID] = {}
+    said: dict[str, tuple[int, int | None]] = {}
 
     def line(what: str, done: int, total: int | None) -> None:
-        if done == 0:
-            console.print(what if total is None else f"{what}: {total:,}", highlight=False, markup=False)
+        tenth = 10 * done // total if total and in_bytes else 0
+        if said.get(what) != (tenth, total):
+            said[what] = tenth, total
+            amount = f"{10 * tenth} % of {decimal(total or 0)}" if in_bytes else f"{total:,}"
+            console.print(f"{what}: {amount}" if total else what, highlight=False, markup=False, soft_wrap=True)
 
     def bar(what: str, done: int, total: int | None) -> None:
         if what not in known:
             bars.start()
-            known[what] = bars.add_task(escape(what), total=total)
+            known[what] = bars.add_task(escape(what), total=total, completed=done)  # a download may begin half-way
         bars.update(known[what], completed=done, total=total)
 
     try:
@@ -149,7 +159,8 @@ class Watch:
     """How much of the work is done, and the time that the rest will take."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.total = sum(job.work for job in jobs)
+        self.work = {job.folder: job.work for job in jobs}
+        self.total = sum(self.work.values())
         self.shares: dict[Path, float] = {}
         self.first: dict[Path, float] = {}  # what was done before this watch began
         self.begin = time.monotonic()
@@ -161,15 +172,17 @@ class Watch:
         self.first.setdefault(status.job.folder, status.share if status.state == "runs" else 0.0)
         self.shares[status.job.folder] = max(share, self.shares.get(status.job.folder, 0.0))
 
-    def done(self, jobs: Sequence[Job]) -> float:
-        return sum(self.shares.get(job.folder, 0.0) * job.work for job in jobs) / self.total if self.total else 1.0
+    @property
+    def done(self) -> float:
+        """The share of all work."""
+        return sum(share * self.work[folder] for folder, share in self.shares.items()) / self.total
 
-    def left(self, jobs: Sequence[Job]) -> float | None:
+    @property
+    def left(self) -> float | None:
         """Seconds, if the rest goes at the pace so far; None before there is a pace."""
-        since = sum((share - self.first[folder]) * _work(jobs, folder) for folder, share in self.shares.items())
-        rest = sum((1 - self.shares.get(job.folder, 0.0)) * job.work for job in jobs)
-        elapsed = time.monotonic() - self.begin
-        return rest * elapsed / since if since > 0.005 * self.total else None
+        since = sum((share - self.first[folder]) * self.work[folder] for folder, share in self.shares.items())
+        rest = (1 - self.done) * self.total
+        return rest * (time.monotonic() - self.begin) / since if since > 0.005 * self.total else None
 
 
 def watched(
@@ -187,9 +200,8 @@ def watched(
         ended = 0
         for status in statuses:
             watch.note(status)
-            left = watch.left(jobs)
-            said = estimate if left is None else f"{duration(left)} left"
-            bars.update(whole, completed=watch.done(jobs), left=said)
+            said = estimate if watch.left is None else f"{duration(watch.left)} left"
+            bars.update(whole, completed=watch.done, left=said)
             over = status.state in ("done", "failed")
             visible = status.state == "runs"
             bars.update(own[status.job.folder], completed=watch.shares.get(status.job.folder, 0.0), visible=visible)
@@ -207,7 +219,3 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def _work(jobs: Sequence[Job], folder: Path) -> float:
-    return next(job.work for job in jobs if job.folder == folder)

@@ -20,13 +20,11 @@ from rich.text import Text
 
 from promptpool.cli.display import duration, reading, watched
 from promptpool.cli.errors import user_errors
-from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError
 from promptpool.experiments.runner import is_finished
 from promptpool.files import locked
 from promptpool.progress import report
 from promptpool.report.table import markdown, terminal
-from promptpool.reproduce.benchmarks import SCALES
 from promptpool.reproduce.claims import claims, claims_table
 from promptpool.reproduce.expected import stored
 from promptpool.reproduce.jobs import Job
@@ -34,6 +32,7 @@ from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import study_tables, write_results
 from promptpool.reproduce.plan import Request, checked, collect, names_of
 from promptpool.reproduce.results import Results, read_results, shares_to_csv, to_csv
+from promptpool.reproduce.studies import SCALES
 from promptpool.reproduce.workers import with_processes
 from promptpool.training.run_folder import is_run, read_records
 
@@ -77,11 +76,15 @@ def reproduce(
             raise ConfigError("figure3 is a picture: its numbers are had with --format csv")
         if source is not None:
             source = stored() if source == Path("stored") else source
-            _without(only != "*", "--only")
-            _without(show, "--list")
-            _without(limit is not None, "--limit")
-            _without(backbone is not None, "--backbone")
-            _print(console, _of(names, read_results(source), source), form)
+            for name, given in (
+                ("--only", only != "*"),
+                ("--list", show),
+                ("--limit", limit),
+                ("--backbone", backbone),
+            ):
+                if given:
+                    raise ConfigError(f"--from prints what its folder holds: {name} has no say there")
+            _print(console, read_results(source, names), form)
             return
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
@@ -163,19 +166,6 @@ def _listed(jobs: Sequence[Job]) -> Table:
         state = "finished" if is_finished(job.folder, job.config) else f"{done} records" if done else "-"
         table.add_row(Text(job.name), state, Text(job.folder.name))
     return table
-
-
-def _without(given: bool, name: str) -> None:
-    if given:
-        raise ConfigError(f"--from prints what its folder holds: {name} has no say there")
-
-
-def _of(names: Sequence[str], found: Results, source: Path) -> Results:
-    """The results of these studies."""
-    studies = {name: found.studies[name] for name in names if name in found.studies}
-    if not studies:
-        raise BadFileError(f"{source}: has nothing of {', '.join(names)}, only {', '.join(found.studies)}")
-    return Results(studies, found.shares if "figure3" in studies else {})
 
 
 def _print(console: Console, results: Results, form: str) -> None:

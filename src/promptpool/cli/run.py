@@ -71,12 +71,10 @@ def _with_data(raw: Config, data: Path | None, strict: bool) -> Config:
 
 
 def _run_and_tell(config: Config, path: Path) -> None:
-    if is_finished(path, config):
+    joint = bool(config["scenario"].get("joint"))
+    if not watch({method_name(config["learner"]["name"], joint=joint): (config, path)}):
         own = "folder" in config["dataset"]
         typer.echo(f"{path} is finished{'; for images that changed, --folder starts a new run' if own else ''}")
-    else:
-        joint = bool(config["scenario"].get("joint"))
-        watch({method_name(config["learner"]["name"], joint=joint): (config, path)})
     if distributed.rank() > 0:
         return
     finished = read_run(path)
@@ -89,11 +87,16 @@ def _run_and_tell(config: Config, path: Path) -> None:
     typer.echo(f"records: {path}, page: promptpool report {path}")
 
 
-def watch(jobs: dict[str, tuple[Config, Path]]) -> None:
-    """Take runs to their end with bars and a table; Ctrl-C stops after a step, and they can go on."""
+def watch(jobs: dict[str, tuple[Config, Path]]) -> bool:
+    """Take runs to their end with bars and a table; Ctrl-C stops after a step, and they can go on.
+
+    False if all were finished before.
+    """
     cache, console = SharedCache(cache_folder() / "features"), Console(quiet=distributed.rank() > 0)
     with reading(console):
         built = {name: build(config, cache) for name, (config, path) in jobs.items() if not is_finished(path, config)}
+    if not built:
+        return False
     watched = [
         Watched(name, read_records(path), partial(_rest, built.get(name), path), config["scenario"].get("joint", False))
         for name, (config, path) in jobs.items()
@@ -103,6 +106,7 @@ def watch(jobs: dict[str, tuple[Config, Path]]) -> None:
         for _ in steps:
             if asked():
                 raise KeyboardInterrupt
+    return True
 
 
 def _rest(built: Built | None, path: Path) -> Iterator[Step]:

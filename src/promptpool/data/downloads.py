@@ -12,7 +12,6 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -45,12 +44,12 @@ class Finding(NamedTuple):
         return self.state in ("right", "there", "unpacked only")
 
 
-def get(name: str, root: Path, *, pauses: Sequence[float] = PAUSES, timeout: float = TIMEOUT) -> Path:
+def get(name: str, root: Path) -> Path:
     """The folder of a set, with every file that was missing; what is there unpacked is not fetched."""
     folder = root / name
-    for remote in _files(name):
+    for remote in PUBLISHED[name].files:
         if unpacked(remote, folder) is None:
-            archive = fetch(remote, folder, pauses=pauses, timeout=timeout)
+            archive = fetch(remote, folder)
             if remote.unpack:
                 _unpack(remote, archive)
     return folder
@@ -58,32 +57,25 @@ def get(name: str, root: Path, *, pauses: Sequence[float] = PAUSES, timeout: flo
 
 def check(name: str, root: Path, *, sums: bool = True) -> list[Finding]:
     """What is here of a set, file by file; without `sums` no file is read, and one of the right size is "there"."""
-    return [_check(remote, root / name, sums) for remote in _files(name)]
+    return [_check(remote, root / name, sums) for remote in PUBLISHED[name].files]
 
 
-def fetch(
-    remote: Remote,
-    folder: Path,
-    *,
-    pauses: Sequence[float] = PAUSES,
-    timeout: float = TIMEOUT,
-    token: str | None = None,
-) -> Path:
+def fetch(remote: Remote, folder: Path, *, token: str | None = None) -> Path:
     """The file in `folder`, downloaded unless it is there."""
     target = folder / remote.name
     if not _is_there(remote, target):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(_lock(remote, folder), waiting=report):
             if not _is_there(remote, target):  # nor did another process fetch it while we waited
-                _fetch(remote, target, pauses, timeout, token)
+                _fetch(remote, target, token)
     return target
 
 
-def _fetch(remote: Remote, target: Path, pauses: Sequence[float], timeout: float, token: str | None) -> None:
+def _fetch(remote: Remote, target: Path, token: str | None) -> None:
     path = _part(remote, target.parent)
     try:
         with path.open("ab", buffering=0) as part:
-            _fill(part, remote, target, pauses, timeout, token)
+            _fill(part, remote, target, token)
             os.fsync(part.fileno())
         path.replace(target)  # closed first: Windows renames no open file
     finally:
@@ -94,12 +86,6 @@ def _fetch(remote: Remote, target: Path, pauses: Sequence[float], timeout: float
 def unpacked(remote: Remote, folder: Path) -> Path | None:
     """What stands for the file because it is its content."""
     return next((folder / name for name in remote.holds if (folder / name).exists()), None)
-
-
-def _files(name: str) -> tuple[Remote, ...]:
-    if name not in PUBLISHED:
-        raise ValueError(f"{name!r}: no such data set; must be one of {', '.join(PUBLISHED)}")
-    return PUBLISHED[name].files
 
 
 def _check(remote: Remote, folder: Path, sums: bool) -> Finding:
@@ -146,20 +132,20 @@ def _wrong_sum(remote: Remote, path: Path) -> str:
     return f"has the {kind} {digest.hexdigest()} instead of {expected}" if digest.hexdigest() != expected else ""
 
 
-def _fill(
-    part: io.FileIO, remote: Remote, target: Path, pauses: Sequence[float], timeout: float, token: str | None
-) -> None:
+def _fill(part: io.FileIO, remote: Remote, target: Path, token: str | None) -> None:
     """Bring the part to its end, from whichever address has the right bytes."""
     path = _part(remote, target.parent)
     if remote.size is not None:
         if path.stat().st_size > remote.size:
             part.truncate(0)
-        _checked_room(target, remote.size - path.stat().st_size)
+        wanted, free = remote.size - path.stat().st_size, shutil.disk_usage(target.parent).free
+        if free < wanted:
+            raise BadFileError(f"{target}: needs {wanted:,} bytes more, and {free:,} are free there")
     urls, reasons, afresh = list(remote.urls), dict[str, str](), True
     for url in urls:
         try:
             if remote.size is None or path.stat().st_size < remote.size:
-                _persist(url, part, remote, pauses, timeout, token)
+                _persist(url, part, remote, token)
         except (RefusedError, BrokenError) as error:
             reasons[url] = str(error)
             continue
@@ -180,28 +166,19 @@ def _checked_room(target: Path, wanted: int) -> None:
         raise BadFileError(f"{target}: needs {wanted:,} bytes more, and {free:,} are free there")
 
 
-def _persist(
-    url: str, part: io.FileIO, remote: Remote, pauses: Sequence[float], timeout: float, token: str | None
-) -> None:
+def _persist(url: str, part: io.FileIO, remote: Remote, token: str | None) -> None:
     """Ask again, after a pause, whenever the server breaks off; but not if there is none."""
-    left, answered = list(pauses), False
+    left, answered = list(PAUSES), False
     while True:
         before = part.seek(0, os.SEEK_END)
         try:
-            receive(
-                url,
-                part,
-                size=remote.size,
-                timeout=timeout,
-                heard=lambda done, end: report(remote.name, done, end),
-                token=token,
-            )
+            receive(url, part, what=remote.name, size=remote.size, timeout=TIMEOUT, token=token)
             return
         except BrokenError as error:
             gained = part.seek(0, os.SEEK_END) - before
             answered = answered or gained > 0 or not isinstance(error, UnreachableError)
             if gained >= HEADWAY:
-                left = list(pauses)
+                left = list(PAUSES)
             if not left or not answered:
                 raise
             time.sleep(left.pop(0))

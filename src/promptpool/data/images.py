@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from promptpool import distributed
 from promptpool.data.decoding import Pixels, check, decode
 from promptpool.data.stores import Folder, Store, Tar
-from promptpool.data.stream import Examples, Source
+from promptpool.data.stream import Examples, Source, content_id
 from promptpool.data.workers import in_advance, threads_here
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.files import cache_folder, write_whole
@@ -83,13 +83,8 @@ class ImageFiles:
         return pixels
 
     def _decoded(self, row: int) -> Pixels:
-        if not 0 <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
         what = f"{self.store.where}: {self.names[row]}"
-        try:
-            pixels = decode(self.store.read(self.names[row]), what, self.size, self.fit)
-        except OSError as error:
-            raise BadFileError(f"{what}: {error.strerror or error}") from error
+        pixels = decode(self.store.read(self.names[row]), what, self.size, self.fit)
         if content_id(pixels) != self.ids[row]:
             raise BadFileError(f"{what}: changed after it was first read")
         return pixels
@@ -120,13 +115,6 @@ def read_images(
         torch.tensor(list(kept.values()), dtype=torch.long),
         skipped,
     )
-
-
-def content_id(pixels: Pixels) -> int:
-    """62 bits of a hash of the pixels and their shape."""
-    digest = hashlib.sha256(str([*pixels.shape]).encode())
-    digest.update(pixels.data)
-    return int.from_bytes(digest.digest()[:8], "big") >> 2
 
 
 def printable(name: str) -> str:
@@ -175,7 +163,8 @@ def _indexed(store: Store, entries: Sequence[ImageFile], size: int, fit: str, st
                 index[entries[row].name] = (stamps[row], identity)
     finally:  # one who is stopped goes on from there
         if changed and distributed.rank() == 0:
-            _write_index(path, index)
+            with suppress(OSError):  # without an index, all is decoded again next time
+                write_whole(path, json.dumps(index).encode())
     ids = tuple(identity if isinstance(identity, int) else 0 for identity in found)
     return found, ImageFiles(store, tuple(entry.name for entry in entries), ids, size, fit)
 
@@ -190,24 +179,22 @@ def _pass(
     place = {name: number for number, name in enumerate(store.names())} if rows else {}
     order = sorted(rows, key=lambda row: place.get(entries[row].name, len(place)))
     contents = ((row, _content(store, entries[row])) for row in order)
-    work = partial(_worked, store, entries, size, fit)
-    for row, found, pixels in track(in_advance(work, contents, threads=threads_here()), "reading images", len(order)):
+
+    def decoded(read: tuple[int, bytes | str]) -> tuple[int, int | str, Pixels | None]:
+        row, content = read
+        if isinstance(content, str):
+            return row, content, None
+        try:
+            pixels = decode(content, entries[row].name, size, fit)
+        except BadFileError as error:
+            return row, _without(error, store, entries[row]), None
+        return row, content_id(pixels), pixels
+
+    done = in_advance(decoded, contents, threads=threads_here())
+    for row, found, pixels in track(done, "reading images", len(order)):
         if strict and isinstance(found, str):
             raise BadFileError(f"{store.where}: {printable(entries[row].name)}: {found}")
         yield row, found, pixels
-
-
-def _worked(
-    store: Store, entries: Sequence[ImageFile], size: int, fit: str, read: tuple[int, bytes | str]
-) -> tuple[int, int | str, Pixels | None]:
-    row, content = read
-    if isinstance(content, str):
-        return row, content, None
-    try:
-        pixels = decode(content, entries[row].name, size, fit)
-    except BadFileError as error:
-        return row, _without(error, store, entries[row]), None
-    return row, content_id(pixels), pixels
 
 
 def _content(store: Store, entry: ImageFile) -> bytes | str:
@@ -218,8 +205,6 @@ def _content(store: Store, entry: ImageFile) -> bytes | str:
         if isinstance(store, Folder) and (store.where / entry.name).stat().st_size > LARGEST_FILE:
             return f"more than {LARGEST_FILE:,} bytes"
         return store.read(entry.name)
-    except KeyError:
-        return "no such file"
     except OSError as error:
         return error.strerror or str(error)
     except BadFileError as error:
@@ -238,7 +223,7 @@ def _stamp(store: Store, entry: ImageFile) -> str:
     """When a file last changed, empty where that cannot be told."""
     try:
         return store.stamp(entry.name) if entry.label else ""
-    except (KeyError, OSError, BadFileError):
+    except BadFileError:
         return ""
 
 
@@ -258,11 +243,3 @@ def _read_index(path: Path) -> dict[str, tuple[str, int | str]]:
         }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-
-
-def _write_index(path: Path, index: dict[str, tuple[str, int | str]]) -> None:
-    """Keep the index; a folder that cannot be written to only means that all is decoded again next time."""
-    try:
-        write_whole(path, json.dumps(index).encode())
-    except OSError:
-        return

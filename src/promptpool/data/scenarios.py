@@ -162,10 +162,7 @@ def from_arrays(train: Sequence[Arrays], test: Sequence[Arrays]) -> Stream:
     sets = [examples(x, y) for x, y in zip(inputs, numbers, strict=True)]
     experiences = tuple(Experience(t, part, part.classes) for t, part in enumerate(sets[: len(train)]))
     tests = tuple(sets[len(train) :])
-    matched = len(tests) == len(train) and all(
-        set(part.classes) <= set(experience.classes) for part, experience in zip(tests, experiences, strict=True)
-    )
-    return Stream(experiences, tests, tuple(names), task_tests=matched)
+    return Stream(experiences, tests, tuple(names), task_tests=_are_matched(sets[: len(train)], tests))
 
 
 def from_folders(
@@ -202,9 +199,7 @@ def from_folders(
     position = torch.full((count,), -1)
     position[order] = torch.arange(len(order))
     trains, judged = [train.relabel(position) for train in trains], [test.relabel(position) for test in judged]
-    each = len(trains) == len(judged) and all(
-        len(test) and set(test.classes) <= set(train.classes) for train, test in zip(trains, judged, strict=True)
-    )
+    each = _are_matched(trains, judged)
     return Stream(
         tuple(Experience(t, train, train.classes) for t, train in enumerate(trains)),
         tuple(judged) if each else (concatenate(judged),),
@@ -212,6 +207,13 @@ def from_folders(
         tuple(order),
         task_tests=each,
         notes=notes,
+    )
+
+
+def _are_matched(trains: Sequence[Examples], tests: Sequence[Examples]) -> bool:
+    """True if each experience has a test set of its own, with no class that it lacks."""
+    return len(trains) == len(tests) and all(
+        len(test) and set(test.classes) <= set(train.classes) for train, test in zip(trains, tests, strict=True)
     )
 
 

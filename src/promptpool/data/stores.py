@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from promptpool.errors import BadFileError
 
@@ -44,8 +44,6 @@ PACKED_TARS: dict[bytes, Callable[..., object]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
 }  # by their first bytes
-
-Found = TypeVar("Found")
 
 
 class Store(Protocol):
@@ -79,6 +77,17 @@ def open_store(path: Path) -> Store:
     return Zip(path) if path.name.lower().endswith(".zip") else Tar(path)
 
 
+def read_file(path: Path, most: int | None = None) -> bytes:
+    """The content of a regular file, if it has no more than `most` bytes, or LARGEST_FILE."""
+    if not path.is_file():
+        raise BadFileError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+    _checked_size(path.stat().st_size, str(path), most)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadFileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 class Folder:
     """The files below a folder, without hidden ones; links are followed only to files inside."""
 
@@ -98,14 +107,8 @@ class Folder:
         return f"{about.st_size}-{about.st_mtime_ns}"
 
     def read(self, name: str) -> bytes:
-        about = self._about(name)
-        if not stat.S_ISREG(about.st_mode):
-            raise BadFileError(f"{self.where / name}: not a regular file")
-        _checked_size(about.st_size, str(self.where / name))
-        try:
-            return (self.where / name).read_bytes()
-        except OSError as error:
-            raise BadFileError(f"{self.where / name}: cannot be read: {error.strerror}") from error
+        self._about(name)
+        return read_file(self.where / name)
 
     def _about(self, name: str) -> os.stat_result:
         path = self.where / name
@@ -119,44 +122,84 @@ class Folder:
         return about
 
 
-class Zip:
-    """The files of a zip, in any order and from several threads."""
+class Member(NamedTuple):
+    """A file of an archive."""
+
+    size: int
+    stamp: str
+    place: Any  # by which the archive finds it
+
+
+class Archive:
+    """The files of a zip or a tar, read one at a time, from any thread."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
         self._lock = threading.Lock()
-        try:
-            self._file = zipfile.ZipFile(where)
-        except (*BROKEN, ValueError, OverflowError, NotImplementedError) as error:
-            raise BadFileError(f"{where}: not a readable zip: {error}") from error
-        self._members = _zip_members(self._file, where)
+        self._members: dict[str, Member] = {}
 
     def names(self) -> list[str]:
         return list(self._members)
 
     def stamp(self, name: str) -> str:
-        member = _member(self._members, name, self.where)
-        return f"{member.file_size}-{member.CRC:08x}"
+        return self._member(name).stamp
 
     def read(self, name: str) -> bytes:
-        member = _member(self._members, name, self.where)
-        _checked_size(member.file_size, f"{self.where}: {name}")
+        member, what = self._member(name), f"{self.where}: {name}"
+        _checked_size(member.size, what)
         try:
-            with self._lock, self._file.open(member) as file:
-                content = b"".join(iter(partial(file.read, PIECE), b""))  # never more at once, whatever was declared
+            with self._lock:
+                content = self._content(member)
         except (*BROKEN, ValueError, RuntimeError) as error:  # RuntimeError: asks for a password
-            raise BadFileError(f"{self.where}: {name}: cannot be read: {error}") from error
-        return _whole(content, member.file_size, f"{self.where}: {name}")
+            raise BadFileError(f"{what}: cannot be read: {error}") from error
+        if len(content) != member.size:
+            raise BadFileError(f"{what}: ends after {len(content)} of {member.size} bytes")
+        return content
+
+    def _member(self, name: str) -> Member:
+        if name not in self._members:
+            raise BadFileError(f"{self.where}: {name} is not in it")
+        return self._members[name]
+
+    def _content(self, member: Member) -> bytes:
+        raise NotImplementedError
 
 
-class Tar:
-    """The files of a tar; a packed one is quick only when read in its own order."""
+class Zip(Archive):
+    """The files of a zip."""
 
     def __init__(self, where: Path) -> None:
-        self.where = where
-        self._lock = threading.Lock()
+        super().__init__(where)
         try:
-            self._file = _open_tar(where)
+            self._file = zipfile.ZipFile(where)
+        except (*BROKEN, ValueError, OverflowError, NotImplementedError) as error:
+            raise BadFileError(f"{where}: not a readable zip: {error}") from error
+        for info in self._file.infolist():
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise BadFileError(f"{where}: {info.filename!r}: a link, which no data set here has")
+            if info.compress_type not in PACKINGS:
+                raise BadFileError(f"{where}: {info.filename!r}: packed in a way that is not read here")
+            if not info.filename.endswith("/"):  # is_dir stumbles over an empty name
+                member = Member(info.file_size, f"{info.file_size}-{info.CRC:08x}", info)
+                self._members[_safe(info.filename, where)] = member
+        checked_total(sum(member.size for member in self._members.values()), len(self._members), where)
+
+    def _content(self, member: Member) -> bytes:
+        with self._file.open(member.place) as file:
+            return b"".join(iter(partial(file.read, PIECE), b""))  # never more at once, whatever was declared
+
+
+class Tar(Archive):
+    """The files of a tar; `packed` if files can only be reached by unpacking all that lies before them."""
+
+    def __init__(self, where: Path) -> None:
+        super().__init__(where)
+        with where.open("rb") as file:
+            start = file.read(6)
+        packing = next((opened for mark, opened in PACKED_TARS.items() if start.startswith(mark)), None)
+        self.packed = packing is not None
+        try:
+            self._file = where.open("rb") if packing is None else cast(BinaryIO, packing(where))
             weakref.finalize(self, self._file.close)
             self._members = _tar_members(self._file, where)
         except BadFileError:
@@ -164,28 +207,9 @@ class Tar:
         except (*BROKEN, ArithmeticError, LookupError, RecursionError, ValueError) as error:
             raise BadFileError(f"{where}: not a readable tar: {' '.join(str(error).split())}") from error
 
-    @property
-    def packed(self) -> bool:
-        """True if files can only be reached by unpacking all that lies before them."""
-        return _packing(self.where) is not None
-
-    def names(self) -> list[str]:
-        return list(self._members)
-
-    def stamp(self, name: str) -> str:
-        member = _member(self._members, name, self.where)
-        return f"{member.size}-{member.mtime}"
-
-    def read(self, name: str) -> bytes:
-        member = _member(self._members, name, self.where)
-        _checked_size(member.size, f"{self.where}: {name}")
-        try:
-            with self._lock:
-                self._file.seek(member.offset_data)
-                content = self._file.read(member.size)
-        except BROKEN as error:
-            raise BadFileError(f"{self.where}: {name}: cannot be read: {error}") from error
-        return _whole(content, member.size, f"{self.where}: {name}")
+    def _content(self, member: Member) -> bytes:
+        self._file.seek(member.place)
+        return self._file.read(member.size)
 
 
 def unpack(archive: Path, into: Path) -> None:
@@ -215,31 +239,6 @@ def unpack(archive: Path, into: Path) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _zip_members(file: zipfile.ZipFile, where: Path) -> dict[str, zipfile.ZipInfo]:
-    found: dict[str, zipfile.ZipInfo] = {}
-    for member in file.infolist():
-        if stat.S_ISLNK(member.external_attr >> 16):
-            raise BadFileError(f"{where}: {member.filename!r}: a link, which no data set here has")
-        if member.compress_type not in PACKINGS:
-            raise BadFileError(f"{where}: {member.filename!r}: packed in a way that is not read here")
-        if not member.filename.endswith("/"):  # is_dir stumbles over an empty name
-            found[_safe(member.filename, where)] = member
-    checked_total(sum(member.file_size for member in found.values()), len(found), where)
-    return found
-
-
-def _packing(where: Path) -> Callable[..., object] | None:
-    with where.open("rb") as file:
-        start = file.read(6)
-    return next((opened for mark, opened in PACKED_TARS.items() if start.startswith(mark)), None)
-
-
-def _open_tar(where: Path) -> BinaryIO:
-    """The tar as it is once unpacked."""
-    opened = _packing(where)
-    return where.open("rb") if opened is None else cast(BinaryIO, opened(where))
-
-
 class _Headers:
     """A tar's file for `tarfile`, from which it reads so much before each member and no more."""
 
@@ -255,8 +254,8 @@ class _Headers:
         return self._file.read(size)
 
 
-def _tar_members(file: BinaryIO, where: Path) -> dict[str, tarfile.TarInfo]:
-    found: dict[str, tarfile.TarInfo] = {}
+def _tar_members(file: BinaryIO, where: Path) -> dict[str, Member]:
+    found: dict[str, Member] = {}
     headers = _Headers(file, where)
     with tarfile.open(fileobj=cast(BinaryIO, headers), mode="r:", encoding="utf-8", errors="replace") as archive:
         while (member := archive.next()) is not None:
@@ -265,7 +264,8 @@ def _tar_members(file: BinaryIO, where: Path) -> dict[str, tarfile.TarInfo]:
             if not (member.isdir() or member.isreg()) or _is_sparse(member):
                 raise BadFileError(f"{where}: {member.name!r}: a link or device, which no data set here has")
             if member.isreg():
-                found[_safe(member.name, where)] = member
+                stamp = f"{member.size}-{member.mtime}"
+                found[_safe(member.name, where)] = Member(member.size, stamp, member.offset_data)
                 checked_total(member.offset_data + member.size, len(found), where)
             archive.members = []  # type: ignore[attr-defined]  # or it keeps all, also those of one name
             headers.room = LARGEST_HEADERS
@@ -281,12 +281,6 @@ def _is_sparse(member: tarfile.TarInfo) -> bool:
     return member.issparse() or any(key.startswith("GNU.sparse") for key in member.pax_headers)
 
 
-def _member(members: dict[str, Found], name: str, where: Path) -> Found:
-    if name not in members:
-        raise BadFileError(f"{where}: {name} is not in it")
-    return members[name]
-
-
 def _unreadable(error: OSError) -> None:
     raise BadFileError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
@@ -300,14 +294,8 @@ def _safe(name: str, where: Path) -> str:
     return "/".join(parts)
 
 
-def _whole(content: bytes, size: int, what: str) -> bytes:
-    if len(content) != size:
-        raise BadFileError(f"{what}: ends after {len(content)} of {size} bytes")
-    return content
-
-
-def _checked_size(size: int, what: str) -> None:
-    if size > LARGEST_FILE:
+def _checked_size(size: int, what: str, most: int | None = None) -> None:
+    if size > (most or LARGEST_FILE):
         raise BadFileError(f"{what}: {size} bytes are more than a file here may have")
 
 

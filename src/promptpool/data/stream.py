@@ -119,7 +119,7 @@ def examples(x: npt.NDArray[np.uint8] | Tensor, y: npt.ArrayLike | Tensor) -> Ex
     if labels.shape != images.shape[:1]:
         raise ValueError(f"{len(images)} inputs need as many labels in one dimension, not {[*labels.shape]}")
     rows = torch.arange(len(images))
-    return Examples(images, rows, labels, _first_id(images) + rows)
+    return Examples(images, rows, labels, content_id(images.numpy()) + rows)
 
 
 def concatenate(parts: Sequence[Examples]) -> Examples:
@@ -238,10 +238,11 @@ def class_counts(stream: Stream, stretches: int) -> list[list[int]]:
     return [torch.bincount(part, minlength=len(stream.class_names)).tolist() for part in parts]
 
 
-def _first_id(images: Tensor) -> int:
-    digest = hashlib.sha256(str([*images.shape]).encode())
-    digest.update(images.numpy().data)
-    return int.from_bytes(digest.digest()[:8], "big") >> 2  # leaves room below 2**63 for the row
+def content_id(pixels: npt.NDArray[np.uint8]) -> int:
+    """62 bits of a hash of the pixels and their shape; this leaves room below 2**63 to add the row of an array."""
+    digest = hashlib.sha256(str([*pixels.shape]).encode())
+    digest.update(pixels.data)
+    return int.from_bytes(digest.digest()[:8], "big") >> 2
 
 
 def _copied(values: npt.ArrayLike | Tensor) -> npt.NDArray[np.generic]:

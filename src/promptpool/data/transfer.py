@@ -14,15 +14,14 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from email.message import Message
 from typing import IO, cast
 from urllib.parse import urlsplit
 
 from promptpool import __version__
 from promptpool.errors import BadFileError
+from promptpool.progress import report
 
-SCHEMES = ("http", "https")
 PIECE = 2**18
 AGAIN = (408, 425, 429, *range(500, 600))  # a server that answers so may have the file in a while
 
@@ -46,15 +45,9 @@ class UnreachableError(BrokenError):
 
 
 def receive(
-    url: str,
-    file: io.FileIO,
-    *,
-    size: int | None,
-    timeout: float,
-    heard: Callable[[int, int], None],
-    token: str | None = None,
+    url: str, file: io.FileIO, *, what: str, size: int | None, timeout: float, token: str | None = None
 ) -> None:
-    """Append what `file` lacks; return when it is as long as expected, or as the server says if `size` is None."""
+    """Append what `file` lacks, reporting as `what`, up to `size` or else the size that the server says."""
     have = file.seek(0, os.SEEK_END)
     for start in dict.fromkeys((have, 0)):  # anew, if the rest alone cannot be had
         try:
@@ -73,7 +66,7 @@ def receive(
                 begin = start if answer.status == 206 else 0
                 if begin < have:
                     file.truncate(begin)
-                _copy(answer, file, begin, end, heard)
+                _copy(answer, file, begin, end, what)
                 return
     raise RefusedError("answers with another part of the file than was asked for")
 
@@ -94,15 +87,13 @@ def read(url: str, *, most: int, timeout: float, token: str | None = None) -> by
 
 
 def _ask(url: str, start: int, timeout: float, token: str | None) -> http.client.HTTPResponse:
-    if urlsplit(url).scheme not in SCHEMES:
-        raise RefusedError(f"{url}: only http and https are followed")
     headers = {"User-Agent": f"promptpool/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     if token:
         headers["Authorization"] = f"Bearer {token}"
     try:
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310  # the scheme is checked above
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310  # `_opener` has no other scheme
         return cast(http.client.HTTPResponse, _opener().open(request, timeout=timeout))
     except urllib.error.HTTPError:
         raise
@@ -110,7 +101,7 @@ def _ask(url: str, start: int, timeout: float, token: str | None) -> http.client
         raise UnreachableError(_reason(error.reason)) from error
     except (OSError, http.client.HTTPException) as error:
         raise BrokenError(_reason(error)) from error
-    except ValueError as error:  # an address that cannot be one, where we were sent on
+    except ValueError as error:  # an address that cannot be one
         raise RefusedError(_reason(error)) from error
 
 
@@ -124,19 +115,18 @@ def _opener() -> urllib.request.OpenerDirector:
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _Redirects(),
+        urllib.request.UnknownHandler(),
     ):
         opener.add_handler(handler)
     return opener
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to http and https; the standard library's would follow to ftp too."""
+    """Keeps a token from other hosts."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
-        if urlsplit(newurl).scheme not in SCHEMES:
-            raise urllib.error.HTTPError(newurl, code, f"Redirection to url '{newurl}' is not allowed", headers, fp)
         request = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
         if request is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
             request.remove_header("Authorization")
@@ -170,10 +160,8 @@ def _end(answer: http.client.HTTPResponse, start: int, size: int | None) -> int 
     return total if size is None else size
 
 
-def _copy(
-    answer: http.client.HTTPResponse, file: io.FileIO, have: int, end: int, heard: Callable[[int, int], None]
-) -> None:
-    heard(have, end)
+def _copy(answer: http.client.HTTPResponse, file: io.FileIO, have: int, end: int, what: str) -> None:
+    report(what, have, end)
     while have < end:
         try:
             piece = answer.read1(min(PIECE, end - have))
@@ -183,7 +171,7 @@ def _copy(
             raise BrokenError(f"ends after {have:,} of {end:,} bytes")
         _write(file, piece)
         have += len(piece)
-        heard(have, end)
+        report(what, have, end)
 
 
 def _write(file: io.FileIO, piece: bytes) -> None:

@@ -46,7 +46,13 @@ Signature = dict[str, Any]  # what each keyword may be, by its type
 
 DEFAULT_BACKBONE = "vit-glyphs"
 UNTRAINED: dict[str, Callable[..., Any]] = {"resnet18": resnet18}  # backbones with fresh weights, by name
-EXTRA: dict[str, Signature] = {"scenario": {"joint": bool}, "backbone": {"name": str}}
+NAMED: dict[str, dict[str, Callable[..., Any]]] = {"dataset": DATASETS, "scenario": SCENARIOS, "learner": LEARNERS}
+EXTRA: dict[str, Signature] = {  # what a table has beside the keywords
+    "dataset": {"name": str},
+    "scenario": {"name": str, "joint": bool},
+    "learner": {"name": str},
+    "backbone": {"name": str},
+}
 FORMAT = 2  # of a written configuration; it grows whenever a default comes to mean something else
 DECIDED = "view_by_backbone"  # the key of a written configuration that names what the backbone decided of the view
 
@@ -101,19 +107,25 @@ def overridden(config: Config, overrides: Sequence[str]) -> Config:
 
 
 def target(table: str, values: Config) -> Callable[..., Any]:
-    """What the values of a table are for; raises `KeyError` where there is no such name."""
+    """What the values of a table are for, by its name if it has one."""
     if table == "backbone":
         return UNTRAINED.get(str(values["name"]), load_backbone)
-    named: dict[str, dict[str, Callable[..., Any]]] = {"dataset": DATASETS, "scenario": SCENARIOS, "learner": LEARNERS}
-    return {"view": ImageView, "plan": Plan}[table] if table not in named else named[table][str(values["name"])]
+    if table not in NAMED:
+        return {"view": ImageView, "plan": Plan}[table]
+    if "name" not in values:
+        raise ConfigError(f"{table}.name is missing: must be one of {', '.join(NAMED[table])}")
+    name = _typed(f"{table}.name", values["name"], str)
+    if name not in NAMED[table]:
+        raise ConfigError(f"{table}.name = {name!r}: {nearest(name, NAMED[table])}")
+    return NAMED[table][name]
 
 
-def _keys(table: str, values: Any) -> set[str]:
-    """The keys of a table by its name; none where there is no such name."""
+def _keys(table: str, values: Any) -> Signature:
+    """The keys of a table by its name, with their types; none where there is no such name."""
     try:
-        return {"name", *keywords(target(table, values)), *EXTRA.get(table, {})}
-    except KeyError:
-        return set()
+        return EXTRA.get(table, {}) | keywords(target(table, values))
+    except (ConfigError, KeyError):
+        return {}
 
 
 def complete(config: Config) -> Config:
@@ -134,15 +146,11 @@ def completed(config: Config) -> Config:
         _typed(table, config.get(table, {}), dict)
     whole: Config = {"seed": _typed("seed", config.get("seed", 0), int)}
     config = _profiled(config, whole)
-    for table, named in (("dataset", DATASETS), ("scenario", SCENARIOS), ("learner", LEARNERS)):
-        whole[table] = _named(table, config.get(table, {}), named)
-    backbone = {"name": DEFAULT_BACKBONE, **config.get("backbone", {})}
-    whole["backbone"] = _table("backbone", backbone, UNTRAINED.get(str(backbone["name"]), load_backbone))
-    whole["view"] = _table("view", config.get("view", {}), ImageView)
+    for table in (*NAMED, "backbone", "view", "plan"):
+        whole[table] = _table(table, config.get(table, {}))
     if "values" not in config.get("view", {}):
         del whole["view"]["values"]  # the backbone knows
     _check_fit(whole["dataset"], whole["view"])
-    whole["plan"] = _table("plan", config.get("plan", {}), Plan)
     for table in ("learner", "plan", *(["backbone"] if "seed" in whole["backbone"] else [])):
         if "seed" not in config.get(table, {}):
             whole[table]["seed"] = whole["seed"]
@@ -180,22 +188,15 @@ def _profiled(config: Config, whole: Config) -> Config:
     return config | {table: own | config.get(table, {}) for table, own in beneath.items()}
 
 
-def _named(table: str, values: Any, choices: dict[str, Callable[..., Any]]) -> Config:
-    _typed(table, values, dict)
-    if "name" not in values:
-        raise ConfigError(f"{table}.name is missing: must be one of {', '.join(choices)}")
-    name = _typed(f"{table}.name", values["name"], str)
-    if name not in choices:
-        raise ConfigError(f"{table}.name = {name!r}: {nearest(name, choices)}")
-    return {"name": name, **_table(table, {k: v for k, v in values.items() if k != "name"}, choices[name])}
-
-
-def _table(table: str, values: Any, target: Callable[..., Any]) -> Config:
-    """The keywords of `target` with their values, those given checked and the others at their defaults."""
-    _typed(table, values, dict)
-    allowed = keywords(target) | EXTRA.get(table, {})
+def _table(table: str, values: Config) -> Config:
+    """A table with every value that its target takes, those given checked and the others at their defaults."""
+    if table == "backbone":
+        values = {"name": DEFAULT_BACKBONE, **values}
+    made = target(table, values)
+    allowed = keywords(made) | EXTRA.get(table, {})
     _known(values, allowed, table)
-    return defaults(target) | {name: _typed(f"{table}.{name}", value, allowed[name]) for name, value in values.items()}
+    name = {"name": values["name"]} if table in NAMED else {}  # comes first in a file
+    return name | defaults(made) | {key: _typed(f"{table}.{key}", value, allowed[key]) for key, value in values.items()}
 
 
 def keywords(target: Callable[..., Any]) -> Signature:

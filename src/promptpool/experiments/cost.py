@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 
 from promptpool.backbones.vit import ViT
+from promptpool.data.stream import Stream
 from promptpool.experiments.build import Built
 from promptpool.experiments.runner import device
 from promptpool.learners.base import trained_parameter_count
@@ -60,12 +61,8 @@ def estimate(built: Built, *, probes: int = 3) -> Estimate:
     session = Session(built.learner, built.stream, built.plan)
     fresh, known = _step_seconds(session, probes)
     per_image = _test_seconds(built)
-    tested, seen = 0, set[int]()
-    for experience in built.stream.experiences:
-        seen.update(experience.classes)
-        tested += sum(len(test) for test in built.stream.tests if not seen.isdisjoint(test.classes))
     first = session.steps // session.epochs
-    seconds = first * fresh + (session.steps - first) * known + tested * per_image
+    seconds = first * fresh + (session.steps - first) * known + _tested_images(built.stream) * per_image
     trained = trained_parameter_count(built.learner, len(built.stream.class_names))
     return Estimate(seconds, peak_memory(), session.steps, trained)
 
@@ -94,29 +91,33 @@ def _test_seconds(built: Built) -> float:
     return (time.perf_counter() - begin) / len(batch.y)
 
 
-def work(built: Built) -> float:
-    """The passes of a run."""
-    stream, plan = built.stream, built.plan
-    name = built.config["learner"]["name"]
-    images = sum(len(experience.train) for experience in stream.experiences)
-    tested = [len(test) for test in stream.tests]
-    seen, judged = set[int](), 0
+def _tested_images(stream: Stream) -> int:
+    """How many test images all records of a stream count."""
+    tested, seen = 0, set[int]()
     for experience in stream.experiences:
         seen.update(experience.classes)
-        judged += sum(n for n, test in zip(tested, stream.tests, strict=True) if not seen.isdisjoint(test.classes))
+        tested += sum(len(test) for test in stream.tests if not seen.isdisjoint(test.classes))
+    return tested
+
+
+def work(built: Built) -> float:
+    """The passes of a run."""
+    stream, values, backbone = built.stream, built.config["learner"], built.learner.backbone
+    name, tested = values["name"], _tested_images(stream)
+    images = sum(len(experience.train) for experience in stream.experiences)
     longer = 1.0
-    backbone, values = built.learner.backbone, built.config["learner"]
     if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts are further tokens
         longer += (
             int(values["top_k"]) * int(values["prompt_length"]) / (backbone.pos_embed.shape[1] + backbone.registers)
         )
     if name == "gdumb":
-        capacity, epochs = built.config["learner"]["capacity"], built.config["learner"]["epochs"]
-        kept = [min(capacity, images * (t + 1) // len(stream.experiences)) for t in range(len(stream.experiences))]
-        return float(3 * epochs * sum(kept) + judged)
+        count = len(stream.experiences)
+        kept = sum(min(values["capacity"], images * number // count) for number in range(1, count + 1))
+        return float(3 * values["epochs"] * kept + tested)
     inferred = len(stream.experiences) if name == "supsup" else 1
     frozen = name in ("ft-seq-frozen", "masked-linear", "nearest-mean", "ranpac", "closed-form")
-    return longer * (PASSES.get(name, 3.0) * images * plan.epochs + judged * inferred * (not frozen)) + ONCE * images
+    trained = PASSES.get(name, 3.0) * images * built.plan.epochs
+    return longer * (trained + tested * inferred * (not frozen)) + ONCE * images
 
 
 @torch.no_grad()

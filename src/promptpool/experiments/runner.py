@@ -171,16 +171,14 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _revision() -> str | None:
     """The revision of the source this runs from, marked where files were changed; None outside a checkout."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
         asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603
+        return asked.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", __file__)  # or it may be installed in somebody else's checkout
+        return git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     except (OSError, subprocess.SubprocessError):
         return None
-    tracked = subprocess.run(  # noqa: S603
-        ["git", "-C", str(here), "ls-files", "--error-unmatch", __file__],  # noqa: S607
-        capture_output=True,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
-    return asked.stdout.strip() if tracked.returncode == 0 else None

@@ -35,7 +35,8 @@ def claims(results: Results) -> list[Claim]:
     found: list[Claim] = []
     for study in ("table1", "table3", "table4"):
         for stream, rows in _by_stream(results, study).items():
-            found.append(_regularisers(rows, stream))
+            plain = [row for row in rows if row.group == NO_BUFFER]
+            found.append(_highest("Without a buffer, L2P beats the regularisers", stream, plain, "L2P", ("EWC", "LwF")))
             found += _rehearsal(rows, stream)
     found += [_smaller_buffers(rows, stream) for stream, rows in _by_stream(results, "table1").items()]
     found += _architectures(results.studies.get("table2", []))
@@ -48,12 +49,6 @@ def claims_table(found: Sequence[Claim]) -> Table:
     columns = [Column(name, left=name != "seeds") for name in ("claim", "stream", "here", "seeds", "numbers")]
     rows = [tuple(map(Cell, (c.text, c.stream, c.verdict, c.seeds, c.numbers))) for c in found]
     return Table(tuple(columns), tuple(rows))
-
-
-def _regularisers(rows: Sequence[Result], stream: str) -> Claim:
-    text = "Without a buffer, L2P beats the regularisers"
-    plain = [row for row in rows if row.group == NO_BUFFER]
-    return _highest(text, stream, plain, "L2P", ("EWC", "LwF"))
 
 
 def _rehearsal(rows: Sequence[Result], stream: str) -> Iterable[Claim]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
 from promptpool.report.names import METHODS
 from promptpool.reproduce import paper
-from promptpool.reproduce.paper import Reported, Setting
-from promptpool.reproduce.results import Result, read_results
+from promptpool.reproduce.results import Result, read_results, reported_text
 
 TABLES = ("table1", "table2", "table3", "table4")
 
@@ -27,10 +26,11 @@ def expected() -> dict[str, str]:
     """The accuracy of every pair that is measured, in words, by the pair's name."""
     by_title = {benchmark.title: benchmark for benchmark in benchmarks().values()}
     found: dict[str, str] = {}
-    for benchmark, cells in _paper().items():
+    reported = {**paper.TABLE_1, "core50": paper.TABLE_3, "cifar100-gaussian": paper.TABLE_4}
+    for benchmark, cells in reported.items():
         for setting, cell in cells.items():
             if setting.method in methods() and setting.per_class in (0, benchmarks()[benchmark].kept_per_class):
-                found[f"{benchmark}-{setting.method}"] = f"{_spread(cell)} in the paper"
+                found[f"{benchmark}-{setting.method}"] = f"{reported_text(cell.accuracy, cell.deviation)} in the paper"
     for study in TABLES:
         for result in read_results(stored(), [study]).studies.get(study, []):
             if name := _pair(result, by_title[result.stream]):
@@ -38,10 +38,6 @@ def expected() -> dict[str, str]:
                 deviation = f" ± {result.accuracy_deviation}" if result.accuracy_deviation else ""
                 found.setdefault(name, f"{result.accuracy}{deviation} here, {seeds} seed{'s' * (seeds > 1)}")
     return found
-
-
-def _paper() -> dict[str, dict[Setting, Reported]]:
-    return {**paper.TABLE_1, "core50": paper.TABLE_3, "cifar100-gaussian": paper.TABLE_4}
 
 
 def _pair(result: Result, benchmark: Benchmark) -> str | None:
@@ -52,7 +48,3 @@ def _pair(result: Result, benchmark: Benchmark) -> str | None:
     if key is None or key not in methods() or not result.accuracy or resnet:  # those have more images than usual
         return None
     return f"{benchmark.name}-{key}" if result.at in ("", str(benchmark.kept_per_class)) else None
-
-
-def _spread(cell: Reported) -> str:
-    return f"{cell.accuracy:.2f}" + ("" if cell.deviation is None else f" ± {cell.deviation:.2f}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from promptpool.errors import BadFileError
 from promptpool.experiments.build import SharedCache
 from promptpool.experiments.config import Config, ConfigError
-from promptpool.experiments.runner import BusyError, is_finished, run
+from promptpool.experiments.runner import BusyError, run
 from promptpool.training.run_folder import ENVIRONMENT, is_run, read_run
 
 FEATURES = "features"  # a folder beside the runs, for the frozen features that they share
@@ -55,8 +55,6 @@ def failure(job: Job, error: Exception) -> JobStatus:
 
 def carry_out(job: Job, cache: SharedCache) -> Generator[float, None, None]:
     """Carry out a run; yields the share that is done after every step. Closing it leaves a checkpoint."""
-    if is_finished(job.folder, job.config):
-        return
     with closing(run(job.config, job.folder, cache=cache)) as steps:
         for step in steps:
             yield step.step / step.steps

@@ -19,7 +19,7 @@ from promptpool.reproduce.batches import ORDERS, batch_counts, is_tested
 from promptpool.reproduce.jobs import FEATURES, Job, share_done
 from promptpool.reproduce.results import Results, batch_results, result
 from promptpool.reproduce.studies import STUDIES, Item
-from promptpool.training.run_folder import Run, is_run, read_run
+from promptpool.training.run_folder import Run, read_run
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,7 @@ class Request:
 
     def _finished(self, item: Item, seed: int) -> Run | None:
         folder = self.folder(item, seed)
-        whole = is_run(folder) and is_finished(folder, seeded(item.config, seed))
-        return read_run(folder) if whole else None
+        return read_run(folder) if is_finished(folder, seeded(item.config, seed)) else None
 
     def _changed(self, config: Config) -> Config:
         config = copy.deepcopy(config)

@@ -88,8 +88,8 @@ def result(item: Item, runs: Sequence[Run]) -> Result:
         pool_size="" if row.pool_size is None else str(row.pool_size),
         seconds="" if seconds is None else f"{seconds.mean:.0f}",
         seeds=" ".join(str(run.config["seed"]) for run in row.runs),
-        paper_accuracy="" if paper is None else _reported(paper.accuracy, paper.deviation),
-        paper_forgetting="" if paper is None else _reported(paper.forgetting, paper.forgetting_deviation),
+        paper_accuracy="" if paper is None else reported_text(paper.accuracy, paper.deviation),
+        paper_forgetting="" if paper is None else reported_text(paper.forgetting, paper.forgetting_deviation),
         revision=" ".join(sorted({str(run.environment.get("revision") or "unknown") for run in row.runs})),
         runs=" ".join(run.path.name for run in row.runs),
     )
@@ -171,7 +171,7 @@ def read_results(folder: Path, studies: Iterable[str] = STUDIES) -> Results:
         elif name != "figure3" and (folder / f"{name}.csv").is_file():
             results.studies[name] = read_csv(folder / f"{name}.csv")
     if not results.studies:
-        raise BadFileError(f"{folder}: has no CSV of a reproduction")
+        raise BadFileError(f"{folder}: has no CSV of {', '.join(studies)}")
     return results
 
 
@@ -187,5 +187,6 @@ def _percent(shares: Sequence[float]) -> tuple[str, str]:
     return f"{found.mean:.2f}", "" if found.deviation is None else f"{found.deviation:.2f}"
 
 
-def _reported(value: float | None, deviation: float | None) -> str:
+def reported_text(value: float | None, deviation: float | None) -> str:
+    """A number of the paper, in percent."""
     return "" if value is None else f"{value:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")

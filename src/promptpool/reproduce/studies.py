@@ -7,18 +7,21 @@ not have and without which its numbers cannot be judged: `REFERENCE_METHODS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from promptpool.experiments import catalogue
 from promptpool.experiments.catalogue import Benchmark
-from promptpool.experiments.config import Config
+from promptpool.experiments.config import Config, complete, overridden
 from promptpool.learners.profiles import PROFILES
 from promptpool.report.names import METHODS
 from promptpool.reproduce import paper
-from promptpool.reproduce.benchmarks import benchmark as benchmark_of
-from promptpool.reproduce.benchmarks import configured, memory_overrides
 from promptpool.reproduce.paper import Reported, Setting
 
+SCALES = {
+    "mini": {"split": "glyphs100", "five": "glyph-five", "domains": "glyph-styles", "gaussian": "glyphs100-gaussian"},
+    "paper": {"split": "cifar100", "five": "5-datasets", "domains": "core50", "gaussian": "cifar100-gaussian"},
+}
 NO_BUFFER, REFERENCES, BOUND = "no buffer", "not in the paper", "all data at once"
 REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac")
 CLASSES = ("ft-seq-frozen", "ft-seq", "ft-seq-sgd", "ewc", "lwf", "l2p")
@@ -47,6 +50,17 @@ class Item:
     at: int | None = None  # images per class in memory, length of a prompt, or size of a pool
     reported: Reported | None = None
     run: str = ""  # the name of its runs, if it is not the method's
+
+
+def benchmark_of(scale: str, place: str) -> Benchmark:
+    """The stream that has this place in the tables of a scale: split, five, domains or gaussian."""
+    return catalogue.benchmarks()[SCALES[scale][place]]
+
+
+def configured(on: Benchmark, method: str, overrides: Sequence[str] = (), profile: str | None = None) -> Config:
+    """A method's configuration on a benchmark, every value written out and checked."""
+    raw = catalogue.pair(on, catalogue.methods()[method]) | ({} if profile is None else {"profile": profile})
+    return complete(overridden(raw, overrides))
 
 
 def table1(scale: str) -> Iterator[Item]:
@@ -170,6 +184,12 @@ def _item(
         overrides = () if at is None else memory_overrides(benchmark, method, at)
     config = configured(benchmark, method, overrides)
     return Item(study, benchmark.title, group, METHODS[method], config, at, reported)
+
+
+def memory_overrides(on: Benchmark, method: str, per_class: int) -> tuple[str, ...]:
+    """The overrides that give a method its memory; BiC holds out a tenth of it, but an image of each class at least."""
+    held = (f"learner.held_places={on.classes}",) if method == "bic" and per_class < 10 else ()
+    return (f"learner.capacity={per_class * (on.classes or 0)}", *held)
 
 
 def _pool(size: int, chosen: int, length: int) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ import pytest
 
 from promptpool.data.images import ImageFile
 from promptpool.data.own import arrow_files
-from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
+from promptpool.data.own.hugging_face import read_hugging_face
+from promptpool.data.own.hugging_face_files import is_hugging_face
 from promptpool.data.stores import Store
 from promptpool.errors import BadFileError
 

@@ -58,11 +58,6 @@ def test_the_published_names() -> None:
     assert {len(names) for names in CLASS_NAMES.values()} == {10}
 
 
-def test_a_name_that_is_neither(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name = 'kmnist': one of mnist, fashion-mnist"):
-        read_mnist(tmp_path, "kmnist")
-
-
 @pytest.mark.parametrize("missing", sorted(PARTS))
 def test_a_missing_file_is_named_with_the_way_to_get_it(missing: str, tmp_path: Path) -> None:
     write(tmp_path)

@@ -1,16 +1,14 @@
 """Drawn images kept on disk, in the user's cache folder.
 
-A file is written beside its place and renamed, so that a reader never sees half of one and two writers do not
-disturb each other; it carries a hash of its images, and one that does not match is drawn again.
+A file carries a hash of its images, and one that does not match is drawn again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,8 @@ from safetensors.numpy import save
 
 from promptpool.data.glyphs.drawing import Images
 from promptpool.data.glyphs.shapes import fonts_digest
-from promptpool.files import cache_folder
+from promptpool.files import cache_folder, locked, write_whole
+from promptpool.progress import report
 
 VERSION = "1"  # changes whenever the same arguments would draw other images
 
@@ -31,7 +30,10 @@ def cached(name: str, arguments: Mapping[str, object], draw: Callable[[], dict[s
     images = _read(path)
     if images is None:
         images = draw()
-        _write(path, images)
+        with suppress(OSError):  # a folder that cannot be written to only means that they are drawn again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(path.with_suffix(".lock"), waiting=report):
+                write_whole(path, save(images, metadata={"sha256": _digest(images)}))
     return images
 
 
@@ -44,24 +46,6 @@ def _read(path: Path) -> dict[str, Images] | None:
     except (OSError, SafetensorError):
         return None
     return images if expected == _digest(images) else None
-
-
-def _write(path: Path, images: dict[str, Images]) -> None:
-    """Keep the images; a folder that cannot be written to only means that they are drawn again next time."""
-    content = save(images, metadata={"sha256": _digest(images)})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number, beside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    except OSError:
-        return
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError:
-        Path(beside).unlink(missing_ok=True)
 
 
 def _digest(images: dict[str, Images]) -> str:

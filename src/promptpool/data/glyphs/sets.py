@@ -13,10 +13,12 @@ Image i of a class is the same however many are asked for, and whatever else is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from promptpool.checks import at_least
 from promptpool.data.glyphs import drawing
 from promptpool.data.glyphs.cache import cached
 from promptpool.data.glyphs.characters import FIVE, GLYPHS_100, STYLED_50, VALIDATION
@@ -55,14 +57,8 @@ def _plain_set(name: str, characters: str, counts: tuple[int, int], seed: int) -
         keys = _keys(name, split, seed, characters, labels, indices)
         return plain_images(tiles(characters), labels, keys, LEVEL)
 
-    images = cached(
-        name,
-        {"characters": characters, "level": LEVEL, "counts": counts, "seed": seed},
-        lambda: {"train": draw(TRAIN), "test": draw(TEST)},
-    )
-    splits = zip(("train", "test"), counts, strict=True)
-    train, test = (examples(images[split], _grid(len(characters), n)[0]) for split, n in splits)
-    return LabelledSet(train, test, tuple(characters))
+    described = {"characters": characters, "level": LEVEL, "counts": counts, "seed": seed}
+    return _drawn_set(name, described, draw, counts, tuple(characters))
 
 
 def glyph_styles(*, train_per_class: int = 20, test_per_class: int = 20, seed: int = 0) -> DomainSet:
@@ -102,16 +98,23 @@ def glyph_five(*, train_per_class: int = 100, test_per_class: int = 50, seed: in
             parts.append(drawing.in_chunks(labels, keys, partial(SCENES[name], tiles(characters))))
         return np.concatenate(parts)
 
-    images = cached(
-        "glyph-five",
-        {"characters": FIVE, "counts": counts, "seed": seed},
-        lambda: {"train": draw(TRAIN), "test": draw(TEST)},
-    )
     names = tuple(f"{name} {character}" for name, characters in FIVE.items() for character in characters)
+    return _drawn_set("glyph-five", {"characters": FIVE, "counts": counts, "seed": seed}, draw, counts, names)
+
+
+def _drawn_set(
+    name: str,
+    described: dict[str, object],
+    draw: Callable[[int], Images],
+    counts: tuple[int, int],
+    class_names: tuple[str, ...],
+) -> LabelledSet:
+    images = cached(name, described, lambda: {"train": draw(TRAIN), "test": draw(TEST)})
     train, test = (
-        examples(images[split], _grid(len(names), n)[0]) for split, n in zip(("train", "test"), counts, strict=True)
+        examples(images[split], _grid(len(class_names), count)[0])
+        for split, count in zip(("train", "test"), counts, strict=True)
     )
-    return LabelledSet(train, test, names)
+    return LabelledSet(train, test, class_names)
 
 
 def _grid(classes: int, each: int) -> tuple[Labels, Labels]:
@@ -126,11 +129,6 @@ def _keys(name: str, split: int, seed: int, characters: str, labels: Labels, ind
 
 
 def _checked(train_per_class: int, test_per_class: int, seed: int) -> tuple[int, int]:
-    for name, value, least in (
-        ("train_per_class", train_per_class, 1),
-        ("test_per_class", test_per_class, 1),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} = {value}: must be at least {least}")
+    at_least(1, train_per_class=train_per_class, test_per_class=test_per_class)
+    at_least(0, seed=seed)
     return train_per_class, test_per_class

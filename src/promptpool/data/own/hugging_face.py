@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptpool.data.images import ImageFile
-from promptpool.data.own.hugging_face_files import is_hugging_face, open_splits, reading, split_word
+from promptpool.data.own.hugging_face_files import open_splits, reading, split_word
 from promptpool.data.own.splits import meanings
 from promptpool.data.stores import LARGEST_FILE, Folder, Store
 from promptpool.errors import BadFileError
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-__all__ = ["HuggingFaceImages", "is_hugging_face", "read_hugging_face"]
 
 LABELS = ("label", "labels", "fine_label")
 GROUPS = ("task", "domain")

@@ -21,6 +21,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptpool.data.own.splits import WORDS
+from promptpool.data.stores import read_file
 from promptpool.errors import BadFileError
 from promptpool.files import cache_folder
 
@@ -154,9 +155,7 @@ def _open_published(path: Path) -> Opened:
         )
         for split, part in found.items()
     }
-    infos = (
-        path / "dataset_infos.json"
-    )  # where datasets 1 and 2.0 noted the features, not in the files; of one set only
+    infos = path / "dataset_infos.json"  # where datasets 1 and 2.0 noted the features of a set
     described = list(_json(infos).values()) if infos.is_file() else []
     features = described[0].get("features") if len(described) == 1 and isinstance(described[0], dict) else None
     return Opened(splits, stamp, Features.from_dict(features or {}))
@@ -184,12 +183,9 @@ def _stamp(files: Iterable[Path]) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     """A JSON object."""
-    if not path.is_file():
-        raise BadFileError(f"{path}: no such file")
-    if path.stat().st_size > LARGEST_JSON:
-        raise BadFileError(f"{path}: {path.stat().st_size} bytes are more than a JSON file here may have")
+    content = read_file(path, LARGEST_JSON)
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise BadFileError(f"{path}: its JSON cannot be read: {error}") from error
     if not isinstance(found, dict):

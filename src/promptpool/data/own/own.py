@@ -8,9 +8,11 @@ from pathlib import Path
 
 import torch
 
+from promptpool.checks import inside_zero_one
 from promptpool.data.images import DecodedImages, ImageFile, read_images
 from promptpool.data.own.class_folders import natural, read_class_folders
-from promptpool.data.own.hugging_face import is_hugging_face, read_hugging_face
+from promptpool.data.own.hugging_face import read_hugging_face
+from promptpool.data.own.hugging_face_files import is_hugging_face
 from promptpool.data.own.table import read_table
 from promptpool.data.scenarios import OwnSet
 from promptpool.data.stores import Store
@@ -38,23 +40,21 @@ def own(
     """
     if not folder:
         raise ValueError("folder is missing: give --data FOLDER, a folder that holds a folder of images per class")
-    if not 0 < held_out < 1:
-        raise ValueError(f"held_out = {held_out}: must lie between 0 and 1")
+    inside_zero_one(held_out=held_out)
     if size is not None and size < 1:
         raise ValueError(f"size = {size}: must be at least 1, or none for as large as the backbone looks at them")
     where = Path(folder).expanduser()
     store, entries = entries_of(where)
     decoded = read_images(store, entries, size=USUAL_SIZE if size is None else size, fit=fit, strict=strict)
     tested = _tested(decoded, held_out, seed)
-    train = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if not is_test]
-    test = [entry for entry, is_test in zip(decoded.entries, tested, strict=True) if is_test]
+    pairs = list(zip(decoded.entries, tested, strict=True))
+    train, test = ([entry for entry, is_test in pairs if is_test is wanted] for wanted in (False, True))
     _check(train, test, where)
     class_names = tuple(sorted({entry.label for entry in train}, key=natural))
     group_names = tuple(sorted({entry.group for entry in train} - {""}, key=natural))
     found = decoded.examples(class_names)
 
     def part(of_test: bool, group: str | None) -> Examples:
-        pairs = zip(decoded.entries, tested, strict=True)
         return found.select(torch.tensor([is_test is of_test and group in (None, e.group) for e, is_test in pairs]))
 
     every = [None]

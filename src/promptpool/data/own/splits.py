@@ -26,12 +26,5 @@ def meanings(words: Iterable[str]) -> dict[str, str | None]:
     """
     known = {word: WORDS.get(word.strip().lower()) for word in words}
     said = set(known.values()) - {None}
-    return {word: _meaning(meant, said) for word, meant in known.items()}
-
-
-def _meaning(meant: str | None, said: set[str | None]) -> str | None:
-    if meant == "validation":
-        return None if "test" in said else "test"
-    if meant is None:
-        return None if said else ""
-    return meant
+    others = {"validation": None if "test" in said else "test", None: None if said else ""}
+    return {word: others.get(meant, meant) for word, meant in known.items()}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from promptpool.data.images import ImageFile
 from promptpool.data.own.splits import WORDS, meanings
-from promptpool.data.stores import LARGEST_FILE, MOST_FILES, Folder, Store
+from promptpool.data.stores import MOST_FILES, Folder, Store, read_file
 from promptpool.errors import BadFileError
 
 COLUMNS = ("path", "label", "task", "domain", "split")
@@ -48,7 +48,7 @@ class TableRow(NamedTuple):
 def read_table(path: Path) -> tuple[Store, list[ImageFile]]:
     """The images that a table names, in its order, and the folder they are read from.
 
-    Source that say validation test where no row says test; beside test rows they are left out.
+    Rows that say validation test where no row says test; beside test rows they are left out.
     """
     rows = list(_rows(path, _text(path)))
     if not rows:
@@ -68,14 +68,7 @@ def read_table(path: Path) -> tuple[Store, list[ImageFile]]:
 
 
 def _text(path: Path) -> str:
-    if not path.is_file():
-        raise BadFileError(f"{path}: no such file")
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise BadFileError(f"{path}: {path.stat().st_size} bytes are more than a table here may have")
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadFileError(f"{path}: cannot be read: {error.strerror}") from error
+    content = read_file(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,26 +20,29 @@ SIDE = 32
 PIXELS = 3 * SIDE * SIDE  # of one image: its red, its green, its blue, each row by row
 
 
-class Kind(NamedTuple):
-    """What differs between the two sets."""
-
-    name: str
-    labels: str  # by which a python batch calls its labels
-    label_names: str
-    label_bytes: int  # of a binary record; the last one is the label
-    class_names: tuple[str, ...]
-
-
 class Version(NamedTuple):
-    """One form in which a set is published."""
+    """One form in which a set is published, pickled or binary."""
 
     folder: str
     archive: str
     train: tuple[str, ...]
     test: str
     names: str
-    read: Callable[[bytes, Kind, str], Arrays]
-    read_names: Callable[[bytes, Kind, str], tuple[str, ...]]
+
+    @property
+    def is_binary(self) -> bool:
+        return self.test.endswith(".bin")
+
+
+class Kind(NamedTuple):
+    """What differs between the two sets."""
+
+    name: str
+    labels: str  # by which a pickled batch calls its labels
+    label_names: str
+    label_bytes: int  # of a binary record; the last one is the label
+    class_names: tuple[str, ...]
+    versions: tuple[Version, ...]
 
 
 def cifar100(
@@ -55,21 +57,21 @@ def cifar100(
 
 
 def read_cifar10(folder: Path) -> Split:
-    return _read(folder, CIFAR10, CIFAR10_VERSIONS)
+    return _read(folder, CIFAR10)
 
 
 def read_cifar100(folder: Path) -> Split:
     """With the 100 fine labels."""
-    return _read(folder, CIFAR100, CIFAR100_VERSIONS)
+    return _read(folder, CIFAR100)
 
 
-def _read(folder: Path, kind: Kind, versions: tuple[Version, ...]) -> Split:
-    for version in versions:
+def _read(folder: Path, kind: Kind) -> Split:
+    for version in kind.versions:
         if (folder / version.folder).is_dir():
             return _read_version(open_store(folder / version.folder), "", kind, version)
         if (folder / version.archive).is_file():
             return _read_version(open_store(folder / version.archive), f"{version.folder}/", kind, version)
-    wanted = ", ".join(f"{version.folder}, {version.archive}" for version in versions)
+    wanted = ", ".join(f"{version.folder}, {version.archive}" for version in kind.versions)
     raise BadFileError(f"{folder}: none of {wanted} is there; `promptpool data get {kind.name}` gets one")
 
 
@@ -77,14 +79,19 @@ def _read_version(store: Store, prefix: str, kind: Kind, version: Version) -> Sp
     """In the order of the store, in which a packed one is quick."""
     arrays: dict[str, Arrays] = {}
     class_names = kind.class_names
+    read = _binary_batch if version.is_binary else _pickled_batch
     for name in store.names():
         short, what = name.removeprefix(prefix), f"{store.where}: {name}"
         if name != prefix + short:
             continue
         if short in (*version.train, version.test):
-            arrays[short] = version.read(store.read(name), kind, what)
+            arrays[short] = read(store.read(name), kind, what)
         elif short == version.names:
-            class_names = version.read_names(store.read(name), kind, what)
+            content = store.read(name)
+            names = content.decode("latin-1").split() if version.is_binary else _pickled_names(content, kind, what)
+            if len(set(names)) != len(names) or len(names) != len(kind.class_names):
+                raise BadFileError(f"{what}: {len(set(names))} different names for {len(kind.class_names)} classes")
+            class_names = tuple(names)
     missing = [short for short in (*version.train, version.test) if short not in arrays]
     if missing:
         raise BadFileError(f"{store.where}: {prefix}{missing[0]} is missing; `promptpool data get {kind.name}` gets it")
@@ -93,7 +100,7 @@ def _read_version(store: Store, prefix: str, kind: Kind, version: Version) -> Sp
     return Split(train, arrays[version.test], class_names)
 
 
-def _python_batch(content: bytes, kind: Kind, what: str) -> Arrays:
+def _pickled_batch(content: bytes, kind: Kind, what: str) -> Arrays:
     batch = _entries(content, what)
     rows, labels = batch.get("data"), batch.get(kind.labels)
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != PIXELS:
@@ -106,11 +113,11 @@ def _python_batch(content: bytes, kind: Kind, what: str) -> Arrays:
     return _arrays(rows, np.array(labels, np.int64), what)
 
 
-def _python_names(content: bytes, kind: Kind, what: str) -> tuple[str, ...]:
+def _pickled_names(content: bytes, kind: Kind, what: str) -> list[str]:
     names = _entries(content, what).get(kind.label_names)
     if not isinstance(names, list):
         raise BadFileError(f"{what}: {kind.label_names} is not a list")
-    return _checked_names([_text(name) for name in names], kind, what)
+    return [_text(name) for name in names]
 
 
 def _entries(content: bytes, what: str) -> dict[str, object]:
@@ -132,16 +139,6 @@ def _binary_batch(content: bytes, kind: Kind, what: str) -> Arrays:
     if len(wrong):
         raise BadFileError(f"{what}: label {wrong[0]} is {labels[wrong[0]]}, not 0 to {len(kind.class_names) - 1}")
     return _arrays(records[:, kind.label_bytes :], labels, what)
-
-
-def _binary_names(content: bytes, kind: Kind, what: str) -> tuple[str, ...]:
-    return _checked_names(content.decode("latin-1").split(), kind, what)
-
-
-def _checked_names(names: list[str], kind: Kind, what: str) -> tuple[str, ...]:
-    if len(set(names)) != len(names) or len(names) != len(kind.class_names):
-        raise BadFileError(f"{what}: {len(set(names))} different names for {len(kind.class_names)} classes")
-    return tuple(names)
 
 
 def _arrays(rows: Images, labels: Labels, what: str) -> Arrays:
@@ -166,6 +163,22 @@ CIFAR10 = Kind(
     label_names="label_names",
     label_bytes=1,
     class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    versions=(
+        Version(
+            "cifar-10-batches-py",
+            "cifar-10-python.tar.gz",
+            train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+            test="test_batch",
+            names="batches.meta",
+        ),
+        Version(
+            "cifar-10-batches-bin",
+            "cifar-10-binary.tar.gz",
+            train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+            test="test_batch.bin",
+            names="batches.meta.txt",
+        ),
+    ),
 )
 CIFAR100 = Kind(
     "cifar100",
@@ -173,45 +186,15 @@ CIFAR100 = Kind(
     label_names="fine_label_names",
     label_bytes=2,  # the coarse label, then the fine one
     class_names=tuple(CIFAR100_NAMES.split()),
-)
-CIFAR10_VERSIONS = (
-    Version(
-        "cifar-10-batches-py",
-        "cifar-10-python.tar.gz",
-        train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-        test="test_batch",
-        names="batches.meta",
-        read=_python_batch,
-        read_names=_python_names,
-    ),
-    Version(
-        "cifar-10-batches-bin",
-        "cifar-10-binary.tar.gz",
-        train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-        test="test_batch.bin",
-        names="batches.meta.txt",
-        read=_binary_batch,
-        read_names=_binary_names,
-    ),
-)
-CIFAR100_VERSIONS = (
-    Version(
-        "cifar-100-python",
-        "cifar-100-python.tar.gz",
-        train=("train",),
-        test="test",
-        names="meta",
-        read=_python_batch,
-        read_names=_python_names,
-    ),
-    Version(
-        "cifar-100-binary",
-        "cifar-100-binary.tar.gz",
-        train=("train.bin",),
-        test="test.bin",
-        names="fine_label_names.txt",
-        read=_binary_batch,
-        read_names=_binary_names,
+    versions=(
+        Version("cifar-100-python", "cifar-100-python.tar.gz", train=("train",), test="test", names="meta"),
+        Version(
+            "cifar-100-binary",
+            "cifar-100-binary.tar.gz",
+            train=("train.bin",),
+            test="test.bin",
+            names="fine_label_names.txt",
+        ),
     ),
 )
 # The publisher's server gives some 60 kB a second (pytorch/vision#9536), so it comes after the mirrors.

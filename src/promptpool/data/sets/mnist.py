@@ -41,8 +41,6 @@ CLASS_NAMES = {
 
 def read_mnist(folder: Path, name: str) -> Split:
     """`name` is mnist or fashion-mnist; their files have the same names."""
-    if name not in CLASS_NAMES:
-        raise ValueError(f"name = {name!r}: one of {', '.join(CLASS_NAMES)}")
     return Split(_part(folder, "train", name), _part(folder, "t10k", name), CLASS_NAMES[name])
 
 

@@ -17,7 +17,7 @@ import pickle
 import pickletools
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,8 @@ def load(content: bytes, what: str) -> dict[str | bytes, object]:
     if len(content) > LARGEST_PICKLE:
         raise BadFileError(f"{what}: {len(content)} bytes are more than a pickle here may have")
     try:
-        _check(content)
+        with warnings.catch_warnings(action="ignore"):  # of escapes in strings of protocol 0, which are refused anyway
+            _check(content)
         return _plain(_Unpickler(content).load())
     except BROKEN as error:
         reason = " ".join(str(error).split())[:150] or type(error).__name__
@@ -71,7 +72,9 @@ def load(content: bytes, what: str) -> dict[str | bytes, object]:
 def _check(content: bytes) -> None:
     """Refuse instructions that arrays and lists do not need, and more than the unpickler can bear."""
     position, last, nested = 0, "", 0
-    for step, (name, argument, position) in enumerate(_instructions(content)):
+    argument: Any
+    for step, (code, argument, place) in enumerate(pickletools.genops(content)):
+        name, position = code.name, place or 0
         if name not in INSTRUCTIONS:
             raise ValueError(f"instruction {name} at byte {position}")
         if step >= MOST_STEPS:
@@ -87,13 +90,6 @@ def _check(content: bytes) -> None:
             raise ValueError(f"more than {MOST_NESTED} marks and tuples at byte {position}")
     if position != len(content) - 1:
         raise ValueError(f"it ends at byte {position}, and more follows")
-
-
-def _instructions(content: bytes) -> Iterator[tuple[str, Any, int]]:
-    """Name, argument and place of each."""
-    with warnings.catch_warnings(action="ignore"):  # of escapes in strings of protocol 0, which are refused anyway
-        for code, argument, position in pickletools.genops(content):
-            yield code.name, argument, position or 0
 
 
 class _Unpickler(pickle.Unpickler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from promptpool.checks import at_least
 from promptpool.data.sets.published import Arrays, Labels, Split
 
 
@@ -19,10 +20,7 @@ def select(
     for name, value in (("train_per_class", train_per_class), ("test_per_class", test_per_class)):
         if value is not None and value < 1:
             raise ValueError(f"{name} = {value}: must be at least 1, or none for all")
-    if held_out < 0:
-        raise ValueError(f"held_out = {held_out}: must be at least 0")
-    if seed < 0:
-        raise ValueError(f"seed = {seed}: must be at least 0")
+    at_least(0, held_out=held_out, seed=seed)
     if held_out and test_per_class is not None:
         raise ValueError(f"test_per_class = {test_per_class}: held_out = {held_out} leaves test images alone, say none")
     drawn = _drawn(published.train.labels, seed)
