@@ -27,6 +27,7 @@ from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest, typed
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
+from promptpool.report.classes import worst_lines
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
 from promptpool.report.tensorboard import write_tensorboard
@@ -75,6 +76,8 @@ def report(
             write_tensorboard(found, tensorboard)
     for table in terminal_tables(found):
         Console().print(table)
+    for line in worst_lines(found):
+        typer.echo(line)
     typer.echo(f"page: {page}")
 
 

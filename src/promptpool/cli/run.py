@@ -24,6 +24,7 @@ from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import go_on, is_finished
 from promptpool.files import data_in
+from promptpool.report.classes import worst_lines
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.names import method_name
 from promptpool.reproduce.expected import expected
@@ -82,6 +83,8 @@ def _run_and_tell(config: Config, path: Path) -> None:
     finished = read_run(path)
     for table in terminal_tables([finished]):
         Console().print(table)
+    for line in worst_lines([finished]):
+        typer.echo(line)
     if skipped := finished.environment.get("skipped"):
         typer.echo(skipped_text(skipped))
     for note in finished.environment.get("notes", []):
