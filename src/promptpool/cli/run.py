@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from promptpool import distributed
+from promptpool.backbones.weights import SHIPPED
 from promptpool.cli.display import Watched, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
 from promptpool.data.sets import DATASETS
@@ -30,6 +31,13 @@ from promptpool.report.names import method_name
 from promptpool.reproduce.expected import expected
 from promptpool.training.loop import Step
 from promptpool.training.run_folder import read_records, read_run
+
+# Said at once, before images are read with weights that may see nothing in them.
+DRAWN_ONLY = (
+    "the weights in the package know drawn characters only; for photographs add "
+    "backbone.name=facebook/dinov2-small backbone.image_size=224 (with pip install 'promptpool[hub]'), "
+    "or backbone.name=FILE.safetensors, a ViT that you have"
+)
 
 
 def run_one(
@@ -48,6 +56,8 @@ def run_one(
         raw = overridden(read_config(name, scale=scale), overrides or [])
         config = complete(_with_data(raw, data, strict))
         path = run_folder(runs, name, config) if folder is None else folder
+        if "folder" in config["dataset"] and config["backbone"]["name"] in SHIPPED and distributed.rank() == 0:
+            typer.echo(f"note: {DRAWN_ONLY}")
         with data_in(None if "folder" in config["dataset"] else data):
             if dry_run:
                 describe(config, expected().get(name) if scale is None and not overrides else None)
