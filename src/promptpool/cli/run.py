@@ -15,7 +15,7 @@ from rich.console import Console
 
 from promptpool import distributed
 from promptpool.backbones.weights import SHIPPED
-from promptpool.cli.display import Watched, pairs_table, reading, show
+from promptpool.cli.display import Watched, in_words, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
 from promptpool.data.sets import DATASETS
 from promptpool.errors import skipped_text
@@ -138,9 +138,9 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
-        "estimated time": f"{cost.seconds:.0f} s" + (f", and more where {later} after each task" if later else ""),
+        "estimated time": in_words(cost.seconds) + (f", and more where {later} after each task" if later else ""),
         **({} if accuracy is None else {"average accuracy": accuracy}),
-        **({} if cost.memory is None else {"memory": f"{cost.memory / 2**20:.0f} MiB"}),
+        **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
     }
     Console().print(pairs_table("this run would be", rows))
 
