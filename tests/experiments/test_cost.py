@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,10 @@ def test_seconds_are_those_of_steps_tests_and_features(preset: Path, monkeypatch
     monkeypatch.setattr(cost, "_probe", lambda built: (probe, (True, False)))
     built = build(load_config(str(preset)))
     tests = 20 + 40 + 60 + 80 + 100
-    assert cost.estimate(built).seconds == pytest.approx(20 + 100 * tests + 10_000 * 150)
+    places = [Counter(identity % 8 for identity in each.train.ids.tolist()) for each in built.stream.experiences]
+    features = 8 * sum(max(place.values()) for place in places)
+    assert 150 <= features < 2 * 150
+    assert cost.estimate(built).seconds == pytest.approx(20 + 100 * tests + 10_000 * features)
 
 
 def test_blocks_are_added_up(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

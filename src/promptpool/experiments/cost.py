@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from promptpool.backbones.features import CHUNK, FrozenFeatures
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Batch
+from promptpool.data.stream import Batch, Examples
 from promptpool.experiments.build import Built
 from promptpool.experiments.runner import device
 from promptpool.learners import LEARNERS
@@ -102,11 +101,18 @@ def estimate(built: Built) -> Estimate:
     for experience in stream.experiences:
         seen.update(experience.classes)
         tested += sum(len(test) for test in stream.tests if not seen.isdisjoint(test.classes))
-    features = [sum(map(len, images)) for images in (map(attrgetter("train"), stream.experiences), stream.tests)]
-    computed = sum(count for count, is_stored in zip(features, stored, strict=True) if is_stored)
+    asked = ([experience.train for experience in stream.experiences], stream.tests)
+    computed = sum(
+        _in_chunks(part) for parts, is_stored in zip(asked, stored, strict=True) if is_stored for part in parts
+    )
     seconds = session.steps * found.step + tested * found.test + computed * found.feature
     working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
     return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
+
+
+def _in_chunks(examples: Examples) -> int:
+    """The passes that frozen features take: each has its place in a chunk, and other places may stay free."""
+    return CHUNK * int(torch.bincount(examples.ids % CHUNK).max())
 
 
 def _is_slow(built: Built, backbone: ViT) -> bool:
