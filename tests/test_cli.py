@@ -34,6 +34,21 @@ def test_a_list_may_be_of_some_alone() -> None:
     assert (wrong.exit_code, wrong.stderr.strip()) == (2, "promptpool: 'method': did you mean 'methods'?")
 
 
+def test_a_list_of_methods_says_which_to_choose_when() -> None:
+    listed = CliRunner().invoke(app, ["list", "methods"], env={"COLUMNS": "200"}).output
+    assert listed.count("choose it when: ") == listed.count("trained: ") == listed.count("old data: ") == len(methods())
+    lines = CliRunner().invoke(app, ["list", "methods", "--like", "er"], env={"COLUMNS": "200"}).output.splitlines()
+    assert [line.strip() for line in lines[1:5]] == [
+        "er  Experience replay: images from a memory join every batch.",
+        "old data: a memory of images, as many as learner.capacity says",
+        "trained: the whole model",
+        "choose it when: a few images may be kept and you want the simplest rehearsal",
+    ]
+    benchmarks_alone = CliRunner().invoke(app, ["list", "benchmarks"], env={"COLUMNS": "200"}).output
+    assert all(name in benchmarks_alone for name in benchmarks())
+    assert "choose it when" not in CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"}).output
+
+
 def test_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.output.strip() == __version__

@@ -71,6 +71,25 @@ def test_a_folder_of_images_is_learned(drawn: Path, tmp_path: Path) -> None:
     assert "1 file skipped" in again.output
 
 
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_weights_that_know_drawn_characters_only_say_so_at_once(more: list[str], drawn: Path, tmp_path: Path) -> None:
+    result = typed("run", "own-nearest-mean", "--data", drawn, "--folder", tmp_path / "run", *more)
+    assert result.exit_code == 0, result.output
+    first = result.output.splitlines()[0]
+    assert first.startswith("note: the weights in the package know drawn characters only; for photographs add ")
+    names = [word.partition("=") for word in first.split() if word.startswith("backbone.")]
+    values = ["=".join((key, value.rstrip(","))) for key, _, value in names]
+    for given in (values[:2], values[2:]):
+        assert load_config("own", given)["backbone"]["name"] in given[0], "what it says can be typed"
+
+
+def test_other_weights_and_other_data_need_no_such_words(drawn: Path, quick: list[str], tmp_path: Path) -> None:
+    for words in (["own", *quick, "--data", str(drawn)], ["glyphs100-nearest-mean"]):
+        result = typed("run", *words, "--dry-run", "--runs", tmp_path / "runs")
+        assert result.exit_code == 0, result.output
+        assert "drawn characters only" not in result.output
+
+
 def test_a_test_crop_needs_pictures_that_are_not_squeezed(drawn: Path, quick: list[str]) -> None:
     values = [*quick, f"dataset.folder={drawn}", "view.test_crop=0.875"]
     with pytest.raises(ConfigError, match=r"^dataset\.fit = 'whole': .*dataset\.fit=centre or view\.test_crop=none"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from promptpool.experiments.catalogue import benchmarks, methods, pair, split
+from promptpool.experiments.catalogue import benchmarks, guide, methods, pair, split
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.learners import LEARNERS
 
@@ -40,6 +40,16 @@ def test_every_learner_is_a_method_and_every_word_means_something() -> None:
         assert method.memory in (None, "benchmark") or isinstance(method.memory, int)
     for benchmark in benchmarks().values():
         assert {*benchmark.instead, *benchmark.instead.values(), benchmark.method} <= set(methods())
+
+
+def test_every_method_says_what_it_trains_and_when_to_choose_it() -> None:
+    for method in methods().values():
+        assert {*method.guide} == {"trains", "choose"}, method.name
+        assert all(guide(method).values()), method.name
+        assert len(guide(method)) == 3
+    assert guide(methods()["l2p"])["old data"] == "none is kept"
+    assert "memory" in guide(methods()["l2p-r-trained"])["old data"], "it is like l2p-r, which has one"
+    assert guide(methods()["upper-bound"])["old data"] == "all data at once"
 
 
 def test_the_last_word_is_the_methods_on_the_benchmark() -> None:

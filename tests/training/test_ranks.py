@@ -65,6 +65,7 @@ def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
     found = [Record.from_json(line) for line in (two_ranks / f"{name}.jsonl").read_text().splitlines()]
     for ours, theirs in zip(expected, found, strict=True):
         assert (ours.correct, ours.total, ours.facts) == (theirs.correct, theirs.total, theirs.facts)
+        assert ours.by_class == theirs.by_class
         assert ours.loss == (None if theirs.loss is None else pytest.approx(theirs.loss, rel=1e-4))
 
 

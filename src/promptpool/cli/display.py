@@ -219,3 +219,21 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def in_words(seconds: float) -> str:
+    """A time as one would say it: "about 40 seconds", "about 3 minutes", "about 2 h 10 min", "about 3 days"."""
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 90:
+        return f"about {_counted(round(seconds), 'second')}"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"about {_counted(minutes, 'minute')}"
+    if minutes < 48 * 60:
+        return f"about {minutes // 60} h {minutes % 60} min"
+    return f"about {_counted(round(minutes / 1440), 'day')}"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -24,10 +24,11 @@ from promptpool.cli.weights import app as weights_app
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
 from promptpool.errors import BadFileError
-from promptpool.experiments.catalogue import Benchmark, benchmarks, methods
+from promptpool.experiments.catalogue import Benchmark, Method, benchmarks, guide, methods
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest, typed
 from promptpool.learners import LEARNERS
 from promptpool.learners.profiles import PROFILES
+from promptpool.report.classes import worst_lines
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.report import write_report
 from promptpool.report.tensorboard import write_tensorboard
@@ -77,6 +78,8 @@ def report(
             write_tensorboard(found, tensorboard)
     for table in terminal_tables(found):
         Console().print(table)
+    for line in worst_lines(found):
+        typer.echo(line)
     typer.echo(f"page: {page}")
 
 
@@ -85,10 +88,13 @@ def show_all(
     what: Annotated[str, typer.Argument(help="Only these: benchmarks, methods, measured, profiles, ...")] = "",
     like: Annotated[str, typer.Option(help='Only names like this, such as "cifar100-*".')] = "*",
 ) -> None:
-    """List benchmarks and methods (any two make a run), measured pairs, profiles, learners, data, backbones."""
+    """List benchmarks and methods (any two make a run), measured pairs, profiles, learners, data, backbones.
+
+    `promptpool list methods` also says of each what it keeps and trains, and when to choose it.
+    """
     every = {
         "benchmarks": {name: _sized(benchmark) for name, benchmark in benchmarks().items()},
-        "methods": {name: method.about for name, method in methods().items()},
+        "methods": {name: _guided(method) if what else method.about for name, method in methods().items()},
         "measured": expected(),
         "learners": {name: _described(make) for name, make in LEARNERS.items()},
         "profiles": {name: _set(values._asdict()) for name, values in PROFILES.items()},
@@ -103,6 +109,11 @@ def show_all(
         found = {name: row for name, row in rows.items() if fnmatch.fnmatchcase(name, like)}
         if found and what in ("", kind):
             Console().print(pairs_table(kind, found))
+
+
+def _guided(method: Method) -> str:
+    """What a method is, keeps and trains, and when to choose it."""
+    return "\n".join([f"{method.about}.", *(f"{name}: {text}" for name, text in guide(method).items()), ""])
 
 
 def _set(tables: dict[str, Config]) -> str:

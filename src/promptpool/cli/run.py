@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 
 from promptpool import distributed
-from promptpool.cli.display import Watched, pairs_table, reading, show
+from promptpool.backbones.weights import SHIPPED
+from promptpool.cli.display import Watched, in_words, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
 from promptpool.data.sets import DATASETS
 from promptpool.errors import skipped_text
@@ -24,11 +25,19 @@ from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import go_on, is_finished
 from promptpool.files import cache_folder, data_in
+from promptpool.report.classes import worst_lines
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.names import method_name
 from promptpool.reproduce.expected import expected
 from promptpool.training.loop import Step
 from promptpool.training.run_folder import read_records, read_run
+
+# Said at once, before images are read with weights that may see nothing in them.
+DRAWN_ONLY = (
+    "the weights in the package know drawn characters only; for photographs add "
+    "backbone.name=facebook/dinov2-small backbone.image_size=224, "
+    "or backbone.name=FILE.safetensors, a ViT that you have (promptpool weights list shows others)"
+)
 
 
 def run_one(
@@ -47,6 +56,8 @@ def run_one(
         raw = overridden(read_config(name, scale=scale), overrides or [])
         config = complete(_with_data(raw, data, strict))
         path = run_folder(runs, name, config) if folder is None else folder
+        if "folder" in config["dataset"] and config["backbone"]["name"] in SHIPPED and distributed.rank() == 0:
+            typer.echo(f"note: {DRAWN_ONLY}")
         with data_in(None if "folder" in config["dataset"] else data):
             if dry_run:
                 describe(config, expected().get(name) if scale is None and not overrides else None)
@@ -80,6 +91,8 @@ def _run_and_tell(config: Config, path: Path) -> None:
     finished = read_run(path)
     for table in terminal_tables([finished]):
         Console().print(table)
+    for line in worst_lines([finished]):
+        typer.echo(line)
     if skipped := finished.environment.get("skipped"):
         typer.echo(skipped_text(skipped))
     for note in finished.environment.get("notes", []):
@@ -129,9 +142,9 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
-        "estimated time": f"{cost.seconds:.0f} s" + (f", and more where {later} after each task" if later else ""),
+        "estimated time": in_words(cost.seconds) + (f", and more where {later} after each task" if later else ""),
         **({} if accuracy is None else {"average accuracy": accuracy}),
-        **({} if cost.memory is None else {"memory": f"{cost.memory / 2**20:.0f} MiB"}),
+        **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
     }
     Console().print(pairs_table("this run would be", rows))
 

@@ -15,7 +15,7 @@ from promptpool.backbones import hub
 from promptpool.backbones.known import KNOWN, Known, hint
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import SHIPPED, describe
-from promptpool.cli.data import shown
+from promptpool.cli.display import reading
 from promptpool.cli.errors import user_errors
 from promptpool.errors import BadFileError
 from promptpool.experiments.config import ConfigError
@@ -40,7 +40,7 @@ def get(
             if folder is None:
                 offer = hub.look_up(name)
                 typer.echo(f"{name}: licence {offer.licence}, {decimal(offer.size)} from {hub.home(name)}")
-                with shown(Console(stderr=True)):
+                with reading(Console(stderr=True), in_bytes=True):
                     folder = hub.download(offer)
             typer.echo(f"{name}: {folder} (licence: {hub.licence(name)})")
             typer.echo(f"{name}: {_said(describe(folder))}; backbone.name={name} uses it")

@@ -50,6 +50,7 @@ class Method:
 
     name: str
     about: str
+    guide: dict[str, str] = field(default_factory=dict)
     like: str | None = None
     memory: int | str | None = None
     profile: str | None = None
@@ -74,6 +75,19 @@ def methods() -> dict[str, Method]:
     """All methods by name."""
     read = tomllib.loads(files(__package__).joinpath("methods.toml").read_text(encoding="utf-8"))
     return {name: Method(name, **values) for name, values in read.items()}
+
+
+def guide(method: Method) -> dict[str, str]:
+    """What a person choosing among methods wants to know: old data, what is trained, and when to choose it."""
+    old = "a memory of images, as many as learner.capacity says" if _inherited(method, "memory") else "none is kept"
+    if method.scenario.get("joint"):
+        old = "all data at once"
+    known = {
+        "old data": old,
+        "trained": method.guide.get("trains", ""),
+        "choose it when": method.guide.get("choose", ""),
+    }
+    return {name: text for name, text in known.items() if text}
 
 
 def pairs() -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""What a run will cost: measured from a few of its steps, or counted before anything is trained.
+"""What a run will cost: measured from small pieces of it, or counted before anything is trained.
 
-`estimate` takes a few steps and multiplies. `work` counts passes of one image through the backbone, forward 1, forward
-and back 3, from the methods' equations; `seconds_per_pass` measures what a pass takes here. Both are for a person who
-plans the day, no more.
+`estimate` takes steps of few images and multiplies; it answers within seconds whatever the backbone. `work` counts
+passes of one image through the backbone, forward 1, forward and back 3, from the methods' equations; `seconds_per_pass`
+measures what a pass takes here. Both are for a person who plans the day, no more.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ from __future__ import annotations
 import copy
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
+from promptpool.backbones.features import CHUNK, FrozenFeatures
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Stream
+from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.experiments.build import Built
 from promptpool.experiments.runner import device
+from promptpool.learners import LEARNERS
 from promptpool.learners.base import trained_parameter_count
 from promptpool.training.loop import Session
 
@@ -41,6 +47,9 @@ PASSES = {
     "ranpac": 0.5,
     "supsup": 4.0,
 }
+QUICK = 0.5  # seconds within which a piece of a run is measured with more images
+AT_A_TIME = 3  # activations as large as the largest that a block without gradients holds
+SLOW = 0.1  # seconds for an image, above which a transformer is measured by its blocks
 ONCE = 2.0  # passes for the frozen features of each image, and for the records
 
 
@@ -53,42 +62,183 @@ class Estimate(NamedTuple):
     trained_parameters: int
 
 
-def estimate(built: Built, *, probes: int = 3) -> Estimate:
-    """Take a few steps and test a few batches, then multiply; the learner is no use for a run afterwards.
+class Probe(NamedTuple):
+    """What was measured of a learner: seconds, and bytes of activations."""
 
-    The first step of each example is timed apart from later ones, for which frozen features are already there.
+    step: float  # a step of a whole batch, with the frozen features at hand
+    test: float  # a test image, likewise
+    feature: float  # the frozen feature of an image
+    step_bytes: float  # that the step of a whole batch keeps for its gradients
+    test_bytes: float  # that testing a whole batch holds at a time
+
+
+class _Store(FrozenFeatures):
+    """Features out of thin air: the time of steps and tests without that of frozen features."""
+
+    asked = False
+
+    def __call__(self, batch: Batch) -> Tensor:
+        self.asked = True
+        return torch.randn(len(batch.ids), self.width, device=batch.x.device)
+
+
+def estimate(built: Built) -> Estimate:
+    """Measure a few small pieces of a run, then multiply; the learner is no use for a run afterwards.
+
+    Steps and tests are timed with as few images as take half a second. Where even a pass of one image takes long, they
+    are timed with a transformer of one block and with one of two, which differ by what every further block takes (and
+    with as many more as a readout needs).
     """
-    session = Session(built.learner, built.stream, built.plan)
-    fresh, known = _step_seconds(session, probes)
-    per_image = _test_seconds(built)
-    first = session.steps // session.epochs
-    seconds = first * fresh + (session.steps - first) * known + _tested_images(built.stream) * per_image
-    trained = trained_parameter_count(built.learner, len(built.stream.class_names))
-    return Estimate(seconds, peak_memory(), session.steps, trained)
+    backbone, stream = built.learner.backbone, built.stream
+    trained = trained_parameter_count(built.learner, len(stream.class_names))
+    held = peak_memory()
+    least = built.learner.readout.blocks
+    if isinstance(backbone, ViT) and backbone.depth > least + 1 and _is_slow(built, backbone):
+        (one, stored), (two, _) = (_probe(_on(built, _cut(backbone, depth))) for depth in (least, least + 1))
+        deeper = (a + (backbone.depth - least) * max(b - a, 0.0) for a, b in zip(one, two, strict=True))
+        found = Probe(*deeper)._replace(test_bytes=two.test_bytes)  # blocks are passed one after the other
+    else:
+        found, stored = _probe(built)
+    session = Session(built.learner, stream, built.plan)
+    asked = ([experience.train for experience in stream.experiences], stream.tests)
+    computed = sum(
+        _in_chunks(part) for parts, is_stored in zip(asked, stored, strict=True) if is_stored for part in parts
+    )
+    seconds = session.steps * found.step + _tested_images(stream) * found.test + computed * found.feature
+    working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
+    return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
 
 
-def _step_seconds(session: Session, probes: int) -> tuple[float, float]:
-    """How long a step takes when its examples are new, and when they were seen before."""
-    experience = session.stream.experiences[0]
+def _in_chunks(examples: Examples) -> int:
+    """The passes that frozen features take: each has its place in a chunk, and other places may stay free."""
+    return CHUNK * int(torch.bincount(examples.ids % CHUNK).max())
+
+
+def _is_slow(built: Built, backbone: ViT) -> bool:
+    """True if one image takes so long that a step of the whole transformer is no way to find out."""
+    shallow = _cut(backbone, 2).to(device())
+    x = built.learner.view.plain(built.stream.tests[0].batch(slice(0, 1)).x.to(device()))
+    with torch.no_grad():
+        taken = min(_taken(lambda count: shallow.features(x[:count]).sum().item(), 1) for _ in range(2))
+    return taken * backbone.depth / 2 > SLOW
+
+
+def _cut(backbone: ViT, depth: int) -> ViT:
+    """A transformer of the same sizes with fewer blocks, and with weights of no meaning."""
+    vit = ViT(
+        image_size=backbone.image_size,
+        patch_size=backbone.patch_size,
+        dim=backbone.dim,
+        depth=depth,
+        heads=backbone.heads,
+        mlp_dim=backbone.mlp_dim,
+        layer_scale=backbone.layer_scale,
+        distilled=backbone.distilled,
+        registers=backbone.registers,
+        norm_eps=backbone.norm_eps,
+        gelu=backbone.gelu,
+    )
+    return vit.eval()
+
+
+def _on(built: Built, backbone: ViT) -> Built:
+    """The same run on another backbone."""
+    name, values = built.config["learner"]["name"], {k: v for k, v in built.config["learner"].items() if k != "name"}
+    return built._replace(learner=LEARNERS[name](backbone, built.learner.view, **values))
+
+
+def _probe(built: Built) -> tuple[Probe, tuple[bool, bool]]:
+    """What pieces of a run take, and whether steps and tests ask for frozen features."""
+    learner, plan, test = built.learner.to(device()), built.plan, built.stream.tests[0]
+    frozen = (learner.original if learner.train_backbone else learner.backbone) if learner.reads_frozen else None
+    store = None if frozen is None else _Store(frozen, learner.view, learner.readout)
+    if store is not None:
+        learner.frozen = store
+    session = Session(learner, built.stream, plan)
+    experience = built.stream.experiences[0]
     session.begin(experience)
-    index = session.order(experience)[: session.plan.batch_size]
-    seconds = []
-    for _ in range(probes + 1):
-        begin = time.perf_counter()
-        session.learn(experience, index)
-        seconds.append(time.perf_counter() - begin)
-    return seconds[0], sorted(seconds[1:])[len(seconds[1:]) // 2]
+    order = session.order(experience)
+    held = _Held()
+    if learner.memory is not None:  # so that there is something to replay
+        session.learn(experience, order[:2])
+
+    def step(count: int) -> None:
+        with held.counting(count):
+            session.learn(experience, order[:count])
+
+    @torch.no_grad()
+    def judge(count: int) -> None:
+        with held.counting(count):
+            learner.eval()
+            learner.logits(test.batch(slice(0, count)).to(learner.device)).sum().item()
+
+    @torch.no_grad()
+    def look(count: int) -> None:
+        with held.counting(count):
+            x = test.batch(slice(0, count)).x.to(learner.device)
+            learner.backbone.eval().read(learner.view.plain(x), learner.readout).sum().item()
+
+    def asked() -> bool:
+        """True if frozen features were asked for since the last call."""
+        before = store is not None and store.asked
+        if store is not None:
+            store.asked = False
+        return before
+
+    batch, tests = min(plan.batch_size, len(order)), min(plan.test_batch_size, len(test))
+    chunk = min(CHUNK, len(test))
+    step_seconds, step_bytes, step_asks = _grown(step, batch), batch * held.graph, asked()
+    test_seconds, test_bytes, test_asks = _grown(judge, tests), tests * held.largest, asked()
+    feature = _grown(look, chunk) / chunk if step_asks or test_asks else 0.0
+    at_a_time = AT_A_TIME * max(test_bytes, chunk * held.largest)
+    return Probe(step_seconds, test_seconds / tests, feature, step_bytes, at_a_time), (step_asks, test_asks)
 
 
-@torch.no_grad()
-def _test_seconds(built: Built) -> float:
-    """How long a test image takes when its frozen feature is there."""
-    built.learner.eval()
-    batch = built.stream.tests[0].batch(slice(0, built.plan.test_batch_size)).to(built.learner.device)
-    built.learner.logits(batch)
+def _grown(take: Callable[[int], object], most: int) -> float:
+    """The seconds of `take(most)`: measured for 2, 4, 8, ... while that is quick, and multiplied."""
+    count = min(2, most)
+    taken = _taken(take, count)
+    if taken < QUICK:  # the first call is slower than others
+        taken = _taken(take, count)
+    pace = taken / count
+    while count < most and taken < QUICK:
+        count = min(2 * count, most)
+        taken = _taken(take, count)
+        pace = min(pace, taken / count)  # of another size, or a moment when the machine was less busy
+    if taken < QUICK:
+        return min(taken, _taken(take, count))
+    return pace * most
+
+
+def _taken(take: Callable[[int], object], count: int) -> float:
     begin = time.perf_counter()
-    built.learner.logits(batch)
-    return (time.perf_counter() - begin) / len(batch.y)
+    take(count)
+    return time.perf_counter() - begin
+
+
+class _Held:
+    """Bytes of activations for an image: those that a step keeps for its gradients, and the largest of all."""
+
+    def __init__(self) -> None:
+        self.graph = self.largest = 0.0
+
+    @contextmanager
+    def counting(self, images: int) -> Iterator[None]:
+        kept, largest = 0, 0
+
+        def note(module: nn.Module, inputs: object, output: object) -> None:
+            nonlocal kept, largest
+            del inputs
+            if isinstance(output, Tensor) and not isinstance(module, nn.Identity) and not [*module.children()]:
+                size = output.numel() * output.element_size()
+                kept, largest = kept + size * output.requires_grad, max(largest, size)
+
+        hook = register_module_forward_hook(note)
+        try:
+            yield
+        finally:
+            hook.remove()
+        self.graph, self.largest = kept / images, largest / images
 
 
 def _tested_images(stream: Stream) -> int:

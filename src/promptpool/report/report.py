@@ -10,6 +10,7 @@ from typing import Any
 
 from promptpool.files import write_whole
 from promptpool.report import plots
+from promptpool.report.classes import class_table, classes_csv
 from promptpool.report.comparison import comma_separated, comparison_table, count_text
 from promptpool.report.html import page, picture_html, table_html
 from promptpool.report.plots import Picture
@@ -19,7 +20,7 @@ from promptpool.training.run_folder import Run
 
 
 def write_report(runs: Sequence[Run], folder: Path) -> Path:
-    """Write `report.html`, `table.md`, `table.csv`, PNG and SVG of every picture; returns the path of the page."""
+    """Write `report.html`, `table.md`, `table.csv`, `classes.csv`, PNG and SVG of every picture; returns the page."""
     if not runs:
         raise ValueError("a report needs at least one run")
     comparisons = compare(runs)
@@ -33,6 +34,8 @@ def write_report(runs: Sequence[Run], folder: Path) -> Path:
         write_whole(folder / f"{picture.name}.svg", picture.svg)
     write_whole(folder / "table.md", markdown(tables).encode())
     write_whole(folder / "table.csv", comma_separated(comparisons).encode())
+    if (classes := classes_csv(comparisons)) is not None:
+        write_whole(folder / "classes.csv", classes.encode())
     body = "\n".join(
         _comparison(comparison, table, pictures, own, f"Stream {number}: " if len(tables) > 1 else "")
         for number, (comparison, table, pictures) in enumerate(zip(comparisons, tables, compared, strict=True), start=1)
@@ -95,8 +98,20 @@ def _run(row: Row, run: Run, pictures: Sequence[Picture], *, unfolded: bool) -> 
 <div class="pictures">
 {drawn}
 </div>
-{facts}
+{_classes(run, name)}{facts}
 </details>"""
+
+
+def _classes(run: Run, name: str) -> str:
+    """The table of classes in a box that scrolls, however many there are."""
+    table = class_table(run)
+    if table is None:
+        return ""
+    return f"""<div class="classes">
+<h4>Classes, worst first</h4>
+{table_html(table, f"Classes, worst first: {name}")}
+</div>
+"""
 
 
 def _cost(run: Run) -> dict[str, Any]:

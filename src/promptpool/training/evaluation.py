@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,14 +13,19 @@ from promptpool import distributed
 from promptpool.data.stream import Batch, Examples
 from promptpool.learners.base import Learner
 from promptpool.losses import only
+from promptpool.training.record import ClassCount
 
 TEST_CLASSES = ("seen", "all")
+
+
+Predictions = Counter[tuple[int, int]]  # how many examples of a class (first) are predicted as one (second)
 
 
 class Count(NamedTuple):
     """How many examples of a test set are predicted right: without the task, and with it if that was asked for."""
 
     correct: int
+    predictions: Predictions  # without the task
     correct_given_task: int | None = None
 
 
@@ -42,16 +48,37 @@ def count_correct(
     seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
     right, part = torch.zeros(2, dtype=torch.long), rank_share(test)
     learner.expect(part)
+    pairs = [torch.empty(0, 2, dtype=torch.long)]
     for batch in part.batches(batch_size):
         here = batch.to(learner.device)
         logits = learner.logits(here)
         among = only(logits, seen) if test_classes == "seen" else logits
-        right[0] += (among.argmax(dim=1).cpu() == batch.y).sum()
+        predicted = among.argmax(dim=1).cpu()
+        right[0] += (predicted == batch.y).sum()
+        pairs.append(torch.stack([batch.y, predicted], dim=1))
         if task_given:
             given = learner.task_logits(here, own.tolist())
             right[1] += (only(logits if given is None else given, own).argmax(dim=1).cpu() == batch.y).sum()
     without, with_task = distributed.total(right).tolist()
-    return Count(without, with_task if task_given else None)
+    found, times = distributed.gather(torch.cat(pairs)).unique(dim=0, return_counts=True)
+    predictions = Counter({(label, guess): n for (label, guess), n in zip(found.tolist(), times.tolist(), strict=True)})
+    return Count(without, predictions, with_task if task_given else None)
+
+
+def by_class(counts: Iterable[Predictions]) -> tuple[ClassCount, ...]:
+    """The counts of each class over some test sets together, in the order of classes."""
+    guesses: dict[int, Counter[int]] = {}
+    for predictions in counts:
+        for (label, guess), times in predictions.items():
+            guesses.setdefault(label, Counter())[guess] += times
+    return tuple(_class_count(label, guesses[label]) for label in sorted(guesses))
+
+
+def _class_count(label: int, guesses: Counter[int]) -> ClassCount:
+    wrong = {guess: times for guess, times in guesses.items() if guess != label}
+    taken_for = min(wrong, key=lambda guess: (-wrong[guess], guess), default=None)
+    times = 0 if taken_for is None else wrong[taken_for]
+    return ClassCount(label, guesses[label], guesses.total(), taken_for, times)
 
 
 def rank_share(test: Examples) -> Examples:

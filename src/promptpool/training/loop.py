@@ -24,7 +24,7 @@ from promptpool.data.stream import Batch, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
-from promptpool.training.evaluation import TEST_CLASSES, Count, count_correct
+from promptpool.training.evaluation import TEST_CLASSES, Count, by_class, count_correct
 from promptpool.training.record import Record
 
 
@@ -217,6 +217,7 @@ class Session:
                 **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
                 **learner.diagnostics(notes),
             },
+            by_class=by_class(count.predictions for count in counts if count is not None),
         )
 
     def order(self, experience: Experience) -> Tensor:

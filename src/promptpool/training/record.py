@@ -6,11 +6,21 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from promptpool.metrics import Matrix
+
+
+class ClassCount(NamedTuple):
+    """How often the test images of a class are predicted right, and the class that they are most often taken for."""
+
+    label: int
+    correct: int
+    total: int
+    taken_for: int | None = None  # the lowest of several; None if every image is right
+    times: int = 0
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,7 @@ class Record:
     total: tuple[int, ...]
     correct_given_task: tuple[int | None, ...] | None = None  # predicting among each test set's own classes
     facts: dict[str, Any] = field(default_factory=dict)  # the learner's diagnostics, and what a report must know
+    by_class: tuple[ClassCount, ...] | None = None  # over all test sets together; None in records of earlier versions
 
     @property
     def accuracy(self) -> tuple[float | None, ...]:
@@ -40,14 +51,29 @@ class Record:
 
     def to_json(self) -> str:
         """One line; the same record always gives the same bytes."""
-        return json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        if self.by_class is None:  # a record of an earlier version keeps its bytes
+            del values["by_class"]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, line: str) -> Record:
         values = json.loads(line)
         for name in ("correct", "total", "correct_given_task"):
             values[name] = None if values[name] is None else tuple(values[name])
+        if values.get("by_class") is not None:
+            values["by_class"] = tuple(_class_count(row) for row in values["by_class"])
         return cls(**values)
+
+
+def _class_count(row: Any) -> ClassCount:
+    """A row of a file, if it can be one."""
+    count = ClassCount(*row)
+    numbers = [*count[:3], 0 if count.taken_for is None else count.taken_for, count.times]
+    whole = all(type(value) is int and value >= 0 for value in numbers)
+    if not whole or not 0 < count.total >= count.correct + count.times:
+        raise ValueError(f"{row}: no counts of a class")
+    return count
 
 
 def accuracy_matrix(records: Sequence[Record], *, task_given: bool = False) -> Matrix:
