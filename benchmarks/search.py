@@ -61,6 +61,14 @@ LENGTHS = tuple(
         *((0.003, 1), (0.005, 1), (0.005, 5), (0.01, 2), (0.02, 2), (0.01, 3)),
     )
 )
+# L2P again, with many small steps and prompts that start as large as tokens: twelve lines in place of those above.
+STARTS = tuple(
+    f"learner.start=[-1.0,1.0] learner.order=class-first learner.position=class plan.batch_size=8 "
+    f"learner.start_from={start} plan.learning_rate={rate} learner.prompt_length={length}"
+    for start, rates in (("scaled", (0.0005, 0.001, 0.002, 0.005)), ("range", (0.002,)), ("tokens", (0.002,)))
+    for rate in rates
+    for length in (1, 5)
+)
 RATES = tuple(
     f"plan.learning_rate={rate}"
     for rate in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.0001, 0.0003, 0.002, 0.005, 0.02, 0.05)
@@ -117,7 +125,7 @@ LINES: dict[str, tuple[str, ...]] = {
             *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.03, 0.1)),
         )
     ),
-    "l2p": LENGTHS,
+    "l2p": STARTS,
     "l2p-r": LENGTHS,
     "masked-linear": RATES,
     "ft-seq-frozen": RATES,

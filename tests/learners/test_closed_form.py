@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from promptpool.backbones.resnet import resnet18
-from promptpool.data.stream import Batch, Examples
+from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import ImageView
 from promptpool.learners import closed_form
 from promptpool.learners.closed_form import ClosedForm
@@ -273,6 +273,70 @@ def test_a_feature_that_half_precision_cannot_hold_is_an_error() -> None:
         learner.read(TEST)
 
 
+def adapted(stream: Stream, experiences: int = 1) -> ClosedForm:
+    learner = learner_of(adapt="prompts")
+    for step in Session(learner, stream, Plan(epochs=1, batch_size=16)):
+        if step.record is not None and step.experience + 1 == experiences:
+            break
+    return learner
+
+
+def test_prompts_are_learned_on_the_first_experience_alone() -> None:
+    learner, stream = learner_of(adapt="prompts"), toy_stream()
+    begun = learner.pool.prompts.clone()
+    pools = []
+    for step in Session(learner, stream, Plan(epochs=1, batch_size=16)):
+        if step.record is not None:
+            pools.append(learner.pool.prompts.clone())
+    assert not torch.equal(pools[0], begun)
+    assert torch.equal(pools[0], pools[-1])
+    assert not any(parameter.requires_grad for parameter in learner.parameters())
+
+
+def test_rows_with_prompts_stand_beside_those_without() -> None:
+    learner = adapted(toy_stream())
+    plain = learner_of().read(TEST)
+    found = learner.read(TEST)
+    assert torch.equal(found[:, : plain.shape[1]], plain)
+    backbone = toy_backbone(dim=16)
+    with torch.no_grad():
+        x = VIEW.plain(TEST.x)
+        prompts = learner.pool(backbone.features(x)).prompts + backbone.pos_embed[0, 0]
+        tokens = backbone.embed(x)
+        tokens, expected = torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1), []
+        for block in backbone.blocks:
+            tokens = block(tokens)
+            rows = backbone.norm(tokens)
+            expected += [rows[:, 0], rows[:, 1 + prompts.shape[1] :].mean(dim=1)]
+    torch.testing.assert_close(found[:, plain.shape[1] :].float(), torch.cat(expected, dim=1), rtol=2e-3, atol=2e-3)
+
+
+def test_learned_prompts_are_in_the_state() -> None:
+    stream = toy_stream()
+    first, second = adapted(stream), learner_of(adapt="prompts")
+    second.read(TEST)
+    restore(second, state(first))
+    first.before(stream.experiences[1])
+    second.before(stream.experiences[1])
+    assert torch.equal(first.read(TEST), second.read(TEST))
+    assert not any(name.startswith(("prompted", "vit")) for name in state(first)["weights"])
+
+
+def test_prompts_need_tokens_and_tasks() -> None:
+    with pytest.raises(ValueError, match="has no tokens for prompts"):
+        ClosedForm(
+            resnet18(width=4, image_size=8).eval(), VIEW, readout_blocks=1, readout_rows="class", adapt="prompts"
+        )
+    with pytest.raises(ValueError, match="needs a first task"):
+        learner_of(adapt="prompts").check(toy_schedule())
+
+
+def test_learners_with_other_prompts_are_not_joined() -> None:
+    one, other = adapted(toy_stream()), adapted(toy_stream(tasks=2))
+    with pytest.raises(ValueError, match="prompts were learned on other images"):
+        one.join(other)
+
+
 def test_a_session_takes_one_pass() -> None:
     session = Session(learner_of(), toy_stream(), Plan(epochs=5, batch_size=16))
-    assert session.epochs == 1
+    assert {session.epochs(experience) for experience in session.stream.experiences} == {1}

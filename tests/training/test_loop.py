@@ -257,3 +257,19 @@ def test_l2p_goes_through_its_tests_once(monkeypatch: pytest.MonkeyPatch) -> Non
     records = list(learn(learner, toy_stream(), SHORT))
     assert choices == 14 * (1 + 2 + 3)
     assert [sum(map(sum, record.facts["chosen_in_tests"])) for record in records] == [14 * 5, 28 * 5, 42 * 5]
+
+
+def test_an_experience_gets_epochs_until_it_has_had_the_least_steps() -> None:
+    stream = toy_stream(tasks=3, per_class=16)  # 32 images each
+    session = Session(toy_learner("masked-linear"), stream, Plan(epochs=2, batch_size=10, least_steps=9))
+    steps = list(session)
+    assert session.steps == len(steps) == 3 * 3 * 4
+    assert [step.epoch for step in steps[:12]] == [0] * 4 + [1] * 4 + [2] * 4
+    assert steps[11].record is not None
+    assert (
+        Session(toy_learner("masked-linear"), stream, Plan(epochs=2, batch_size=10, least_steps=3)).steps == 3 * 2 * 4
+    )
+    with pytest.raises(ValueError, match="least_steps = -1: must be at least 0"):
+        Plan(least_steps=-1)
+    with pytest.raises(ValueError, match="least_steps = 5: a stream without boundaries shows each batch once"):
+        Session(toy_learner("ft-seq"), toy_schedule(), Plan(epochs=1, batch_size=10, least_steps=5))

@@ -61,6 +61,7 @@ class Method:
     learner: Config = field(default_factory=dict)
     plan: Config = field(default_factory=dict)
     on: dict[str, Config] = field(default_factory=dict)
+    at: dict[str, Config] = field(default_factory=dict)
 
 
 @cache
@@ -108,8 +109,9 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
     """The configuration of a method on a benchmark, as it would be written in a file; raises `KeyError` for a scale."""
     method = methods()[benchmark.instead.get(method.name, method.name)]
     config: Config = {table: copy.deepcopy(getattr(benchmark, table, {})) for table in TABLES}
-    config["dataset"] |= benchmark.scales[scale or benchmark.scale]
-    layers = list(_layers(method, benchmark))
+    scale = scale or benchmark.scale
+    config["dataset"] |= benchmark.scales[scale]
+    layers = [*_layers(method, benchmark), *_scaled(method, scale)]
     if any("backbone" in layer for layer in layers):
         config["backbone"], config["view"] = {}, {}
     for layer in layers:
@@ -132,6 +134,14 @@ def _layers(method: Method, benchmark: Benchmark) -> Iterator[Config]:
     for place in (*benchmark.families, benchmark.name):
         if place in method.on:
             yield method.on[place]
+
+
+def _scaled(method: Method, scale: str) -> Iterator[Config]:
+    """What holds of a method at a scale, on any benchmark, the last word last."""
+    if method.like:
+        yield from _scaled(methods()[method.like], scale)
+    if scale in method.at:
+        yield method.at[scale]
 
 
 def _inherited(method: Method, name: str) -> Any:

@@ -254,8 +254,8 @@ def work(built: Built) -> float:
     """The passes of a run."""
     stream, values, backbone = built.stream, built.config["learner"], built.learner.backbone
     name, tested = values["name"], _tested_images(stream)
-    images = sum(len(experience.train) for experience in stream.experiences)
-    longer = 1.0
+    plan, sizes = built.plan, [len(experience.train) for experience in stream.experiences]
+    images, longer = sum(sizes), 1.0
     if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts are further tokens
         longer += (
             int(values["top_k"]) * int(values["prompt_length"]) / (backbone.pos_embed.shape[1] + backbone.registers)
@@ -266,7 +266,7 @@ def work(built: Built) -> float:
         return float(3 * values["epochs"] * kept + tested)
     inferred = len(stream.experiences) if name == "supsup" else 1
     frozen = name in ("ft-seq-frozen", "masked-linear", "nearest-mean", "ranpac", "closed-form")
-    trained = PASSES.get(name, 3.0) * images * built.plan.epochs
+    trained = PASSES.get(name, 3.0) * sum(max(size * plan.epochs, plan.least_steps * plan.batch_size) for size in sizes)
     return longer * (trained + tested * inferred * (not frozen)) + ONCE * images
 
 

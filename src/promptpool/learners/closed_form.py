@@ -9,6 +9,10 @@ mean square of a classifier's centred scores over the examples. Like shrinkage a
 So nothing depends on the order of tasks, batches or ranks. Two learners that were taught apart add up to the one that
 was taught on both, and what was added can be subtracted again.
 
+With `adapt="prompts"` an L2P pool is learned on the first experience, and what the model says with its prompts stands
+in x beside what it says without (`adaptation.py`). Then the first experience matters, and only learners with the same
+prompts can be joined.
+
 Sources: streaming linear discriminant analysis (Hayes and Kanan, 2020), RanPAC (McDonnell et al., 2023), analytic
 continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest task and so depends on the order.
 """
@@ -16,7 +20,7 @@ continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -24,15 +28,20 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.vit import ViT
 from promptpool.checks import at_least, one_of
-from promptpool.data.stream import Batch
+from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import ImageView
+from promptpool.learners.adaptation import PromptedBackbone, learn_prompts, prompted_learner
 from promptpool.learners.base import Learner
 from promptpool.learners.head import SolvedHead
 from promptpool.learners.sums import Gaussian, Ridge, Sums, spread
 from promptpool.optim import Descent
+from promptpool.prompts import PromptPool
 
 CLASSIFIERS = ("both", "gaussian", "ridge")
+ADAPTATIONS = ("none", "prompts")
 KEEPS = ("sums", "features")
 BLOCK = 1024  # examples that are added to the sums at once
 
@@ -49,6 +58,7 @@ class ClosedForm(Learner):
         `projections`: M, the number of random directions; 0 for a ridge on the readout as it is.
         `shrinkage`: how far the covariance is drawn to a sphere, from above 0 to 1; None for what the sums say.
         `ridge`: a fixed ridge; None for what the sums say.
+        `adapt`: "none", or "prompts": those that an L2P learned on the first experience, which needs task boundaries.
         `keep`: "sums" alone, or "features" as well, in half precision, so that classes can be taken out again.
     """
 
@@ -68,11 +78,13 @@ class ClosedForm(Learner):
         projections: int = 2000,
         shrinkage: float | None = None,
         ridge: float | None = None,
+        adapt: str = "none",
         keep: str = "sums",
         seed: int = 0,
     ) -> None:
         super().__init__(backbone, view, train_backbone=False, seed=seed)
         one_of(CLASSIFIERS, classifier=classifier)
+        one_of(ADAPTATIONS, adapt=adapt)
         one_of(KEEPS, keep=keep)
         at_least(0, projections=projections)
         if shrinkage is not None and not 0 < shrinkage <= 1:
@@ -82,8 +94,14 @@ class ClosedForm(Learner):
         self.readout = Readout(readout_blocks, readout_rows)
         self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
         self.classifier, self.projections, self.keep = classifier, projections, keep
-        self.shrinkage, self.ridge = shrinkage, ridge
+        self.shrinkage, self.ridge, self.adapt = shrinkage, ridge, adapt
         width = self.frozen.width
+        self.prompted: FrozenFeatures | None = None  # what the model says with prompts
+        if adapt == "prompts":
+            if not isinstance(backbone, ViT):
+                raise ValueError(f"adapt = 'prompts': {type(backbone).__name__} has no tokens for prompts")
+            self.vit, width = (backbone,), 2 * width  # in a tuple, so as not to be a part of the learner twice
+            self.read_with(prompted_learner(backbone, view, seed).pool)
         self.sums = Sums(0 if classifier == "ridge" else width)
         self.projected = Sums(0 if classifier == "gaussian" else projections or width)
         # Not a buffer: the seed draws them again, and they stay on the CPU.
@@ -95,6 +113,34 @@ class ClosedForm(Learner):
         self.rows, self.labels = self.waiting, self.waiting_labels  # all examples, if they are kept
         self.gaussian: Gaussian | None = None
         self.regression: Ridge | None = None
+
+    def read_with(self, pool: PromptPool) -> None:
+        """Read images with the prompts of this pool from now on."""
+        self.pool = pool.requires_grad_(False).eval()
+        self.prompted = FrozenFeatures(PromptedBackbone(self.vit[0], self.pool), self.view, self.readout)
+
+    def before(self, experience: Experience) -> None:
+        """Learn the prompts, if this is the first experience."""
+        if self.prompted is not None and self.pool.waits:
+            learner = prompted_learner(self.vit[0], self.view, self.seed).to(self.device)
+            learn_prompts(learner, experience)
+            self.read_with(learner.pool)
+
+    def check(self, stream: Stream) -> None:
+        if self.prompted is not None and not stream.boundaries:
+            raise ValueError("adapt = 'prompts': needs a first task to learn them on, set 'none'")
+        super().check(stream)
+
+    def expect(self, examples: Examples) -> None:
+        super().expect(examples)
+        if self.prompted is not None:
+            self.prompted.expect(examples)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.prompted is not None:
+            self.pool.eval()
+        return self
 
     def grow(self, class_count: int) -> None:
         super().grow(class_count)
@@ -114,7 +160,10 @@ class ClosedForm(Learner):
 
     def read(self, batch: Batch) -> Tensor:
         """x, on the CPU and in half precision: [B, d]."""
-        rows = self.frozen(batch).cpu().half()
+        rows = self.frozen(batch)
+        if self.prompted is not None:
+            rows = torch.cat([rows, self.prompted(batch)], dim=1)
+        rows = rows.cpu().half()
         if not rows.isfinite().all():
             raise ValueError("a feature of this backbone is not a number, or one that half precision cannot hold")
         return rows
@@ -183,6 +232,8 @@ class ClosedForm(Learner):
         """Learn all that another learner has learned, or with sign -1 unlearn it; its classes are numbered as here."""
         if self.settings() != other.settings() or self.backbone.fingerprint() != other.backbone.fingerprint():
             raise ValueError("only learners with the same values and the same backbone can be joined")
+        if self.prompted is not None and not torch.equal(self.pool.prompts, other.pool.prompts):
+            raise ValueError("adapt = 'prompts': the other learner's prompts were learned on other images")
         if sign < 0 and self.keep == "features":
             raise ValueError("keep = 'features': forget classes instead, rows cannot be told from equal ones")
         self.add_waiting()
@@ -224,5 +275,7 @@ class ClosedForm(Learner):
         return {name: float(f"{value:.6g}") for name, value in used.items()}
 
     def check_state(self) -> None:
-        if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != (len(self.labels), self.frozen.width):
+        if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != (len(self.labels), len(self.directions)):
             raise ValueError("the state is of another learner: sums and rows do not match the head")
+        if self.prompted is not None:
+            self.read_with(self.pool)  # what it knew before was read with other prompts

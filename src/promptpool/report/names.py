@@ -26,6 +26,7 @@ METHODS = {
     "nearest-mean": "Nearest class mean",
     "ranpac": "RanPAC",
     "closed-form": "Closed form",
+    "closed-form-prompts": "Closed form with prompts",
     "supsup": "SupSup",
     "dualnet": "DualNet",
     "resnet18-upper-bound": UPPER_BOUND,

@@ -155,7 +155,8 @@ def _differs(theirs: Any, ours: Any, usual: dict[str, Any]) -> bool:
 
 def _place(place: Any, session: Session) -> list[int]:
     """Experience, epoch, batch and step, if they are a place in the session's stream."""
-    most = (len(session.stream.experiences), session.epochs, session.steps, session.steps)
+    experiences = session.stream.experiences
+    most = (len(experiences), max(map(session.epochs, experiences)), session.steps, session.steps)
     if not isinstance(place, list) or len(place) != len(most):
         raise ValueError(f"place = {place!r}: must be four whole numbers")
     for value, limit in zip(place, most, strict=True):

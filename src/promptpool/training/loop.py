@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.checks import above_zero, above_zero_or_none, below_one, one_of, zero_or_more
+from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, one_of, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
@@ -40,6 +40,7 @@ class Plan:
     weight_decay: float = 0.0
     clip: float | None = 1.0  # the largest norm of the gradient
     clip_frozen: bool = False  # frozen weights count in that norm, as in the released L2P code
+    least_steps: int = 0  # an experience gets more epochs than `epochs` until it has had so many steps
     seed: int = 0  # decides the order of examples
     test_batch_size: int = 128
     task_given: bool = False  # test a second time, predicting among each test set's own classes
@@ -50,6 +51,7 @@ class Plan:
         for name in ("epochs", "batch_size", "test_batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be a whole number, at least 1")
+        at_least(0, least_steps=self.least_steps)
         above_zero(learning_rate=self.learning_rate)
         zero_or_more(weight_decay=self.weight_decay)
         one_of(OPTIMISERS, optimiser=self.optimiser)
@@ -86,14 +88,16 @@ class Session:
         if learner.sees_all or not stream.boundaries or plan.test_classes == "all":
             learner.grow(len(stream.class_names))
 
-    @property
-    def epochs(self) -> int:
-        return 1 if self.learner.single_pass else self.plan.epochs
+    def epochs(self, experience: Experience) -> int:
+        """How many epochs an experience gets."""
+        if self.learner.single_pass:
+            return 1
+        return max(self.plan.epochs, -(-self.plan.least_steps // self._batches(experience)))
 
     @property
     def steps(self) -> int:
         """How many steps the whole stream takes."""
-        return sum(map(self._batches, self.stream.experiences)) * self.epochs
+        return sum(self._batches(experience) * self.epochs(experience) for experience in self.stream.experiences)
 
     def _batches(self, experience: Experience) -> int:
         """How many batches an epoch over an experience has."""
@@ -105,20 +109,20 @@ class Session:
             experience = self.stream.experiences[self.experience_index]
             if self.descend is None:
                 self.begin(experience)
-            loss = None
+            loss, epochs = None, self.epochs(experience)
             self.learner.expect(self.learner.training_examples(experience))
-            while self.epoch_index < self.epochs:
+            while self.epoch_index < epochs:
                 batches = self.order(experience).split(self.plan.batch_size)[: self._batches(experience)]
                 with closing(self._shown(experience, batches[self.batch_index :])) as shown:
                     for index, batch in shown:
                         loss = self.learn(experience, index, batch)
                         self.batch_index += 1
                         self.step_count += 1
-                        if self.batch_index < len(batches) or self.epoch_index + 1 < self.epochs:
+                        if self.batch_index < len(batches) or self.epoch_index + 1 < epochs:
                             yield Step(experience.index, self.epoch_index, self.step_count, self.steps, loss)
                 self.epoch_index, self.batch_index = self.epoch_index + 1, 0
             record = self._end(experience)
-            yield Step(experience.index, self.epochs - 1, self.step_count, self.steps, loss, record)
+            yield Step(experience.index, epochs - 1, self.step_count, self.steps, loss, record)
 
     def make_descent(self) -> Descent:
         """An optimiser, new and without momentum, for what the learner now trains."""
@@ -234,6 +238,8 @@ def check_session(learner: Learner, stream: Stream, plan: Plan) -> None:
     learner.check(stream)
     if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
         raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
+    if not stream.boundaries and plan.least_steps and not learner.single_pass:
+        raise ValueError(f"least_steps = {plan.least_steps}: a stream without boundaries shows each batch once, set 0")
     for experience in stream.experiences:
         size = len(learner.training_examples(experience))
         if plan.drop_last and size < plan.batch_size:

@@ -1,0 +1,72 @@
+"""A pool of prompts that is learned once, on the first experience, and then frozen with the backbone.
+
+    P, K, g = L2P on the first experience; g is thrown away
+    x = [readout of f(x); readout of f with the prompts that x chooses]
+
+What prompts learn on a few classes of a new kind of image helps with later classes of that kind. It costs what a
+frozen model has for nothing: the rows depend on which experience came first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.backbones.vit import ViT
+from promptpool.data.stream import Experience
+from promptpool.data.views import ImageView
+from promptpool.learners.fitting import fit
+from promptpool.learners.l2p import L2P
+from promptpool.optim import Descent
+from promptpool.prompts import PromptPool
+
+EPOCHS, BATCH_SIZE, LEARNING_RATE = 5, 8, 0.001
+LEAST_STEPS = 300
+
+
+class PromptedBackbone(FeatureExtractor):
+    """A backbone that reads every image with the prompts that it chooses from a pool."""
+
+    def __init__(self, backbone: ViT, pool: PromptPool) -> None:
+        super().__init__()
+        self.backbone, self.pool = backbone, pool
+        self.dim = backbone.dim
+
+    def check_readout(self, readout: Readout) -> None:
+        self.backbone.check_readout(readout)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.read(x, Readout())
+
+    def read(self, x: Tensor, readout: Readout) -> Tensor:
+        prompts = self.pool(self.backbone.features(x)).prompts + self.backbone.class_position
+        tokens = self.backbone.embed(x)
+        tokens = torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1)
+        return self.backbone.read_tokens(tokens, readout, self.backbone.patches + prompts.shape[1])
+
+
+def prompted_learner(backbone: ViT, view: ImageView, seed: int) -> L2P:
+    """The L2P whose pool is learned, with values that serve backbones of any scale of tokens."""
+    values: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": "scaled", "order": "class-first", "position": "class"}
+    return L2P(backbone, view, seed=seed, **values)
+
+
+def learn_prompts(learner: L2P, experience: Experience) -> None:
+    """Train on all examples of an experience, then freeze."""
+    learner.add_classes(experience.classes)
+    learner.train()
+    rows = experience.train.batch(slice(None))
+    trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+    batches = -(-len(rows.y) // BATCH_SIZE)
+    fit(
+        Descent(trained, learning_rate=LEARNING_RATE, clip=1.0),
+        rows,
+        learner.loss,
+        epochs=max(EPOCHS, -(-LEAST_STEPS // batches)),
+        batch_size=BATCH_SIZE,
+        generator=learner.generator,
+    )
+    learner.requires_grad_(False).eval()
