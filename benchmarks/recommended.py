@@ -38,19 +38,8 @@ from promptpool.training.run_folder import read_run
 
 RECOMMENDED = "closed-form"
 METHODS = (
-    RECOMMENDED,
-    *(
-        "closed-form-prompts",
-        "nearest-mean",
-        "ranpac",
-        "masked-linear",
-        "ft-seq-frozen",
-        "l2p",
-        "one-prompt",
-        "lwf",
-        "ewc",
-        "ft-seq",
-    ),
+    *(RECOMMENDED, "closed-form-prompts", "nearest-mean", "ranpac", "masked-linear", "ft-seq-frozen"),
+    *("l2p", "one-prompt", "lwf", "ewc", "ft-seq"),
 )
 ANSWERS = "answers.json"  # in a run's folder: 1 for each test image of the last record that is right
 

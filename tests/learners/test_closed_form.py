@@ -284,10 +284,8 @@ def adapted(stream: Stream, experiences: int = 1) -> ClosedForm:
 def test_prompts_are_learned_on_the_first_experience_alone() -> None:
     learner, stream = learner_of(adapt="prompts"), toy_stream()
     begun = learner.pool.prompts.clone()
-    pools = []
-    for step in Session(learner, stream, Plan(epochs=1, batch_size=16)):
-        if step.record is not None:
-            pools.append(learner.pool.prompts.clone())
+    steps = Session(learner, stream, Plan(epochs=1, batch_size=16))
+    pools = [learner.pool.prompts.clone() for step in steps if step.record is not None]
     assert not torch.equal(pools[0], begun)
     assert torch.equal(pools[0], pools[-1])
     assert not any(parameter.requires_grad for parameter in learner.parameters())
