@@ -109,14 +109,14 @@ def test_strictness_stops_with_the_file_named(drawn: Path, tmp_path: Path) -> No
 
 
 def test_a_run_on_a_folder_goes_on_where_it_stopped(drawn: Path, quick: list[str], tmp_path: Path) -> None:
-    whole = typed("run", "own", *quick, "--data", drawn, "--folder", tmp_path / "whole")
+    whole = typed("run", "own-l2p", *quick, "--data", drawn, "--folder", tmp_path / "whole")
     assert whole.exit_code == 0, whole.output
-    config = load_config("own", [*quick, f"dataset.folder={drawn}"])
+    config = load_config("own-l2p", [*quick, f"dataset.folder={drawn}"])
     steps = run(config, tmp_path / "parts", seconds=0)
     next(steps)
     assert [step.step for step, _ in zip(steps, range(6), strict=False)][-1] == 7
     steps.close()
-    rest = typed("run", "own", *quick, "--data", drawn, "--folder", tmp_path / "parts")
+    rest = typed("run", "own-l2p", *quick, "--data", drawn, "--folder", tmp_path / "parts")
     assert rest.exit_code == 0, rest.output
     assert "1 file skipped" in rest.output
     for name in ("records.jsonl", "environment.json"):

@@ -15,7 +15,7 @@ from promptpool.learners import LEARNERS
         ("cifar100-l2p", "cifar100", "l2p"),
         ("cifar100-gaussian-l2p-r", "cifar100-gaussian", "l2p-r"),
         ("glyphs100-gaussian", "glyphs100-gaussian", "l2p"),
-        ("own", "own", "l2p"),
+        ("own", "own", "closed-form"),
         ("own-nearest-mean", "own", "nearest-mean"),
         ("5-datasets-der++", "5-datasets", "der++"),
     ],

@@ -38,10 +38,14 @@ class Later(NearestMean):
         view: ImageView,
         *,
         distance: str = "cosine",
+        readout_blocks: int = 1,
+        readout_rows: str = "class",
         brand_new: int = 7,
         seed: int = 0,
     ) -> None:
-        super().__init__(backbone, view, distance=distance, seed=seed)
+        super().__init__(
+            backbone, view, distance=distance, readout_blocks=readout_blocks, readout_rows=readout_rows, seed=seed
+        )
         self.brand_new = brand_new
 
 
