@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from image_files import KINDS, write_images
+from promptpool.backbones.base import Readout
+from promptpool.backbones.vit import ViT
 from promptpool.cli import app
 from promptpool.data.glyphs.sets import glyphs_validation
 from promptpool.experiments.build import build
@@ -226,3 +229,27 @@ def test_a_folder_of_published_sets_must_be_there(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, typed)
     assert result.exit_code == 2
     assert result.stderr == f"promptpool: --data {tmp_path / 'nowhere'}: no such folder\n"
+
+
+def test_a_second_run_computes_no_query(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
+    passes: list[str] = []
+    plain = ViT.read
+
+    def counted(self: ViT, x: Tensor, readout: Readout) -> Tensor:
+        passes.append(str(readout))
+        return plain(self, x, readout)
+
+    monkeypatch.setattr(ViT, "read", counted)
+    for method in ("l2p", "closed-form"):
+        words = ["run", f"own-{method}", "plan.epochs=1", "plan.least_steps=0", "--data", drawn]
+        first = typed(*words, "--folder", tmp_path / method)
+        assert first.exit_code == 0, first.output
+        assert passes
+        passes.clear()
+        assert typed(*words, "--folder", tmp_path / f"{method}-again").exit_code == 0
+        assert not passes, "all were in the cache"
+        records = [(tmp_path / name / "records.jsonl").read_bytes() for name in (method, f"{method}-again")]
+        assert records[0] == records[1]
+    assert typed("run", "own-nearest-mean", "--data", drawn, "--folder", tmp_path / "other").exit_code == 0
+    assert not passes, "another method reads what L2P asked for"

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from promptpool.backbones.base import Backbone, FeatureExtractor
+    from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
     from promptpool.backbones.weights import load_backbone
     from promptpool.data.scenarios import (
         class_incremental,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from promptpool.data.views import ImageView
     from promptpool.learners import LEARNERS
     from promptpool.learners.base import Learner
+    from promptpool.learners.closed_form import ClosedForm
     from promptpool.learners.l2p import L2P
     from promptpool.prompts import PromptPool
     from promptpool.training import Plan, Record, Session, accuracy_matrix, learn
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "promptpool.backbones.base": ("Backbone", "FeatureExtractor"),
+    "promptpool.backbones.base": ("Backbone", "FeatureExtractor", "Readout"),
     "promptpool.backbones.weights": ("load_backbone",),
     "promptpool.data.scenarios": (
         "class_incremental",
@@ -44,6 +45,7 @@ _HOME = {
     "promptpool.data.views": ("ImageView",),
     "promptpool.learners": ("LEARNERS",),
     "promptpool.learners.base": ("Learner",),
+    "promptpool.learners.closed_form": ("ClosedForm",),
     "promptpool.learners.l2p": ("L2P",),
     "promptpool.prompts": ("PromptPool",),
     "promptpool.training": ("Plan", "Record", "Session", "accuracy_matrix", "learn"),
@@ -53,6 +55,7 @@ __all__ = [
     "L2P",
     "LEARNERS",
     "Backbone",
+    "ClosedForm",
     "Examples",
     "Experience",
     "FeatureExtractor",
@@ -60,6 +63,7 @@ __all__ = [
     "Learner",
     "Plan",
     "PromptPool",
+    "Readout",
     "Record",
     "Session",
     "Stream",

@@ -21,6 +21,11 @@ from promptpool.experiments.build import SharedCache
 from toys import VIEW, toy_backbone, toy_examples
 
 
+@pytest.fixture(autouse=True)
+def usual_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
+
+
 def batch(seed: int = 1) -> Batch:
     return toy_examples(5, seed).batch(slice(None))
 
@@ -169,9 +174,10 @@ def test_a_file_that_is_read_counts_as_used(tmp_path: Path) -> None:
 
 def test_the_limit_is_a_number_of_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert limit() == 4_000_000_000
-    monkeypatch.setenv("PROMPTPOOL_FEATURES_GB", "0")
-    filled(tmp_path)
-    assert files(tmp_path) == []
+    for little in ("0", "0.000001"):
+        monkeypatch.setenv("PROMPTPOOL_FEATURES_GB", little)
+        filled(tmp_path)
+        assert files(tmp_path) == []
     monkeypatch.setenv("PROMPTPOOL_FEATURES_GB", "much")
     with pytest.raises(ValueError, match="PROMPTPOOL_FEATURES_GB = 'much': must be a number"):
         limit()

@@ -134,7 +134,8 @@ def test_what_is_announced_may_be_of_another_shape() -> None:
     assert torch.equal(frozen(whole(others)), FrozenFeatures(Flat(), ImageView(2))(whole(others)))
 
 
-def test_features_of_another_number_of_threads_are_not_taken(tmp_path: Path) -> None:
+def test_features_of_another_number_of_threads_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
     some = noise(9, 0, side=2)
     first = FrozenFeatures(Flat(), ImageView(2))
     first.share(tmp_path)

@@ -5,7 +5,7 @@
 A file is written once, under a name of its own, and never changed, so that no process waits for another. Files are
 mapped into memory: a row is read from disk when it is asked for. A damaged file is removed, and its features are
 computed again. The folder stays below a limit, PROMPTPOOL_FEATURES_GB or 4 GB; what was not used for longest goes
-first.
+first, and with a limit of 0 nothing is written.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class FeatureFiles:
 
     def write(self, ids: list[int], rows: Tensor) -> None:
         """Add a file; a disk that is full is no reason to stop, features can be computed again."""
+        if limit() == 0:
+            return
         with suppress(OSError):
             self._write(torch.tensor(ids, dtype=torch.long), rows.contiguous())
             self._join()
