@@ -110,8 +110,10 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
     method = methods()[benchmark.instead.get(method.name, method.name)]
     config: Config = {table: copy.deepcopy(getattr(benchmark, table, {})) for table in TABLES}
     scale = scale or benchmark.scale
-    config["dataset"] |= benchmark.scales[scale]
-    layers = [*_layers(method, benchmark), *_scaled(method, scale)]
+    sizes = copy.deepcopy(benchmark.scales[scale])
+    config |= {table: sizes.pop(table) for table in TABLES if table in sizes}
+    config["dataset"] |= sizes
+    layers = list(_layers(method, benchmark, scale))
     if any("backbone" in layer for layer in layers):
         config["backbone"], config["view"] = {}, {}
     for layer in layers:
@@ -121,27 +123,22 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
     kept = benchmark.kept_per_class if memory == "benchmark" else memory
     if kept and benchmark.classes:
         config["learner"]["capacity"] = kept * benchmark.classes
-    if profile := next((layer["profile"] for layer in reversed(layers) if layer.get("profile")), None):
+    if profile := next((layer["profile"] for layer in reversed(layers) if "profile" in layer), None):
         config = {"profile": profile, **({"benchmark": benchmark.profile} if benchmark.profile else {}), **config}
     return {name: value for name, value in config.items() if value}
 
 
-def _layers(method: Method, benchmark: Benchmark) -> Iterator[Config]:
-    """What holds of a method on a benchmark, the last word last."""
+def _layers(method: Method, benchmark: Benchmark, scale: str) -> Iterator[Config]:
+    """What holds of a method on a benchmark at a scale, the last word last."""
     if method.like:
-        yield from _layers(methods()[method.like], benchmark)
+        yield from _layers(methods()[method.like], benchmark, scale)
     yield {name: value for name in (*TABLES, "profile") if (value := getattr(method, name))}
     for place in (*benchmark.families, benchmark.name):
         if place in method.on:
             yield method.on[place]
-
-
-def _scaled(method: Method, scale: str) -> Iterator[Config]:
-    """What holds of a method at a scale, on any benchmark, the last word last."""
-    if method.like:
-        yield from _scaled(methods()[method.like], scale)
-    if scale in method.at:
-        yield method.at[scale]
+    for place in (scale, f"{benchmark.name}-{scale}"):
+        if place in method.at:
+            yield method.at[place]
 
 
 def _inherited(method: Method, name: str) -> Any:
