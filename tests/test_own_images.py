@@ -242,7 +242,7 @@ def test_a_second_run_computes_no_query(drawn: Path, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(ViT, "read", counted)
     for method in ("l2p", "closed-form"):
-        words = ["run", f"own-{method}", "plan.epochs=1", "plan.least_steps=0", "--data", drawn]
+        words: list[str | Path] = ["run", f"own-{method}", "plan.epochs=1", "plan.least_steps=0", "--data", drawn]
         first = typed(*words, "--folder", tmp_path / method)
         assert first.exit_code == 0, first.output
         assert passes

@@ -87,6 +87,33 @@ def test_leave_one_out_of_gaussian_classes_is_learning_without_it() -> None:
             assert float(scores[left, c]) == pytest.approx(expected, rel=1e-8, abs=1e-9)
 
 
+def test_leave_one_out_distances_are_mahalanobis_without_it() -> None:
+    rows, labels = data()
+    sums = summed(rows, labels)
+    classifier = Gaussian(sums, 0.2)
+    degrees = len(rows) - 4
+    floor = 0.2 * float((sums.gram - (sums.means * sums.counts[:, None]).T @ sums.means).trace()) / degrees / 6
+    found = classifier.leave_one_out_distances(rows, labels)
+    for left in range(0, len(rows), 5):
+        others = torch.arange(len(rows)) != left
+        means = {c: rows[others & (labels == c)].mean(dim=0) for c in (0, 1, 2, 4)}
+        apart = torch.stack([row - means[int(c)] for row, c in zip(rows[others], labels[others], strict=True)])
+        inverse = torch.linalg.inv(0.8 / degrees * apart.T @ apart + floor * torch.eye(6, dtype=torch.float64))
+        for c, mean in means.items():
+            expected = float((rows[left] - mean) @ inverse @ (rows[left] - mean))
+            assert float(found[left, c]) == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_background_is_one_gaussian() -> None:
+    rows, labels = data()
+    classifier = Gaussian(summed(rows, labels), 0.3)
+    covariance = torch.cov(rows.T, correction=0)
+    shrunk = 0.7 * covariance + 0.3 * covariance.trace() / 6 * torch.eye(6, dtype=torch.float64)
+    apart = rows - rows.mean(dim=0)
+    expected = (apart @ torch.linalg.inv(shrunk) * apart).sum(dim=1)
+    torch.testing.assert_close(classifier.background(rows), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_an_only_example_left_out_leaves_no_class() -> None:
     rows, labels = data(counts=(1, 5, 5))
     scores = Gaussian(summed(rows, labels, 3)).leave_one_out(rows, labels)

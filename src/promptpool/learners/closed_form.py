@@ -221,12 +221,17 @@ class ClosedForm(Learner):
         return total.masked_fill(~self.sums.known, -torch.inf)
 
     @torch.no_grad()
-    def distance(self, rows: Tensor) -> Tensor:
-        """The squared Mahalanobis distance of each row to the nearest class, large if it is like none of them: [n]."""
+    def distance(self, rows: Tensor, labels: Tensor | None = None) -> Tensor:
+        """How far each row is from the nearest class, large if it is like none of them: [n].
+
+        The squared Mahalanobis distance to that class, less that to all examples as one Gaussian (Ren et al., 2021).
+        With `labels` rows are learned examples, and each is taken as if it had not been learned.
+        """
         if self.gaussian is None:
             raise ValueError("classifier = 'ridge': has no distances, use 'both' or 'gaussian'")
         x, _ = self.inputs_of(rows)
-        return self.gaussian.distances(x).masked_fill(~self.sums.known, torch.inf).min(dim=1).values
+        found = self.gaussian.distances(x) if labels is None else self.gaussian.leave_one_out_distances(x, labels)
+        return found.masked_fill(~self.sums.known, torch.inf).min(dim=1).values - self.gaussian.background(x)
 
     def join(self, other: ClosedForm, sign: int = 1) -> None:
         """Learn all that another learner has learned, or with sign -1 unlearn it; its classes are numbered as here."""

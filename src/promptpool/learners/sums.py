@@ -101,7 +101,7 @@ class Gaussian:
     """Gaussian classes with one covariance, that is linear discriminant analysis with equal priors."""
 
     def __init__(self, sums: Sums, shrinkage: float | None = None) -> None:
-        self.counts, self.means = sums.counts, sums.means
+        self.counts, self.means, self.sums = sums.counts, sums.means, sums
         scatter = sums.gram - (self.means * self.counts[:, None]).T @ self.means  # W
         degrees = sums.count - int(sums.known.sum())
         if degrees < 1 or float(scatter.trace()) <= NOTHING * float(sums.gram.trace()):
@@ -127,8 +127,34 @@ class Gaussian:
         own = (rows @ self.precision * rows).sum(dim=1, keepdim=True)
         return (own - 2 * (rows @ self.weight.T + self.bias)).clamp(min=0)
 
+    def background(self, rows: Tensor) -> Tensor:
+        """The squared Mahalanobis distance of rows to all examples as one Gaussian, shrunk alike: [n]."""
+        mean, half = self._background
+        return torch.linalg.solve_triangular(half, (rows - mean).T, upper=False).square().sum(dim=0)
+
+    @cached_property
+    def _background(self) -> tuple[Tensor, Tensor]:
+        count = max(self.sums.count, 1)
+        mean = self.sums.sums.sum(dim=0) / count
+        covariance = (self.sums.gram - count * torch.outer(mean, mean)) / count
+        floor = self.shrinkage * float(covariance.trace()) / self.sums.width
+        covariance *= 1 - self.shrinkage
+        covariance.diagonal().add_(floor if floor > 0 else 1.0)
+        return mean, torch.linalg.cholesky(covariance)
+
     def leave_one_out(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """W loses n_c / (n_c - 1) v v^T, and m_c moves by v / (n_c - 1) away from x; v = x - m_c."""
+        return self._left_out(rows, labels)[0]
+
+    def leave_one_out_distances(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The distances of examples of the sums to each class, each as if it were not among them: [n, C]."""
+        scores, own = self._left_out(rows, labels)
+        return (own - 2 * scores).clamp(min=0)
+
+    def _left_out(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores [n, C] and x A^-1 x [n, 1] without x.
+
+        W loses n_c / (n_c - 1) v v^T, and m_c moves by v / (n_c - 1) away from x; v = x - m_c.
+        """
         counts = self.counts[labels].double()
         v = rows - self.means[labels]
         pv = v @ self.precision
@@ -139,7 +165,8 @@ class Gaussian:
         moved = self.means[labels] - v / (counts - 1).clamp(min=1)[:, None]
         p_moved, across = moved @ self.precision, (moved * pv).sum(dim=1, keepdim=True)
         own = ((rows - moved / 2) * p_moved).sum(dim=1, keepdim=True) + k * (along * across - across.square() / 2)
-        return scores.scatter(1, labels[:, None], own.masked_fill(counts[:, None] < 2, -torch.inf))
+        scores = scores.scatter(1, labels[:, None], own.masked_fill(counts[:, None] < 2, -torch.inf))
+        return scores, (rows @ self.precision * rows).sum(dim=1, keepdim=True) + k * along.square()
 
 
 class Ridge:
