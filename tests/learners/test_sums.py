@@ -112,6 +112,13 @@ def test_the_background_is_one_gaussian() -> None:
     apart = rows - rows.mean(dim=0)
     expected = (apart @ torch.linalg.inv(shrunk) * apart).sum(dim=1)
     torch.testing.assert_close(classifier.background(rows), expected, rtol=1e-9, atol=1e-9)
+    found, count = classifier.leave_one_out_background(rows), len(rows)
+    floor = 0.3 * covariance.trace() / 6 * torch.eye(6, dtype=torch.float64)
+    for left in range(0, count, 7):
+        others = rows[torch.arange(count) != left]
+        scatter = (others - others.mean(dim=0)).T @ (others - others.mean(dim=0))
+        own = rows[left] - others.mean(dim=0)
+        assert float(found[left]) == pytest.approx(float(own @ torch.linalg.inv(0.7 / count * scatter + floor) @ own))
 
 
 def test_an_only_example_left_out_leaves_no_class() -> None:

@@ -230,8 +230,12 @@ class ClosedForm(Learner):
         if self.gaussian is None:
             raise ValueError("classifier = 'ridge': has no distances, use 'both' or 'gaussian'")
         x, _ = self.inputs_of(rows)
-        found = self.gaussian.distances(x) if labels is None else self.gaussian.leave_one_out_distances(x, labels)
-        return found.masked_fill(~self.sums.known, torch.inf).min(dim=1).values - self.gaussian.background(x)
+        if labels is None:
+            found, background = self.gaussian.distances(x), self.gaussian.background(x)
+        else:
+            found = self.gaussian.leave_one_out_distances(x, labels)
+            background = self.gaussian.leave_one_out_background(x)
+        return found.masked_fill(~self.sums.known, torch.inf).min(dim=1).values - background
 
     def join(self, other: ClosedForm, sign: int = 1) -> None:
         """Learn all that another learner has learned, or with sign -1 unlearn it; its classes are numbered as here."""
@@ -261,6 +265,23 @@ class ClosedForm(Learner):
             self._change(self.rows[gone], self.labels[gone], -1)
         self.rows, self.labels = self.rows[~gone], self.labels[~gone]
         self._note_classes(set(self.seen) - set(classes))
+        self.before_evaluation()
+
+    def relabel(self, old: int, new: int) -> None:
+        """Make one class of two, as if all examples of `old` had been of `new`; needs keep = "features"."""
+        rows = self.rows[self.labels == old]
+        self.forget([old])
+        self.add_rows(rows, torch.full((len(rows),), new))
+
+    def add_rows(self, rows: Tensor, labels: Tensor) -> None:
+        """Learn rows as `read` gives them; needs keep = "features"."""
+        self.add_waiting()
+        self.grow(int(labels.max()) + 1 if len(labels) else 0)
+        with distributed.alone():
+            for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
+                self._change(part, own)
+        self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
+        self._note_classes({*self.seen, *labels.tolist()})
         self.before_evaluation()
 
     def _note_classes(self, classes: Iterable[int]) -> None:

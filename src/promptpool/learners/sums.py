@@ -130,7 +130,16 @@ class Gaussian:
     def background(self, rows: Tensor) -> Tensor:
         """The squared Mahalanobis distance of rows to all examples as one Gaussian, shrunk alike: [n]."""
         mean, half = self._background
-        return torch.linalg.solve_triangular(half, (rows - mean).T, upper=False).square().sum(dim=0)
+        apart: Tensor = torch.linalg.solve_triangular(half, (rows - mean).T, upper=False)
+        return apart.square().sum(dim=0)
+
+    def leave_one_out_background(self, rows: Tensor) -> Tensor:
+        """The same for examples of the sums, each as if it were not among them: [n].
+
+        The scatter of all loses n / (n - 1) u u^T, and their mean moves by u / (n - 1) away from x; u = x - mean.
+        """
+        count, plain = max(self.sums.count, 2), self.background(rows)
+        return (count / (count - 1)) ** 2 * plain / (1 - (1 - self.shrinkage) / (count - 1) * plain)
 
     @cached_property
     def _background(self) -> tuple[Tensor, Tensor]:

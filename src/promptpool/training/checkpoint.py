@@ -78,7 +78,7 @@ def save_checkpoint(path: Path, session: Session) -> None:
         "descend": None if session.descend is None else session.descend.state_dict(),
     }
     tensors: dict[str, Tensor] = {}
-    header = {"format": FORMAT, "belongs": belongs(session), "state": _pack(content, tensors)}
+    header = {"format": FORMAT, "belongs": belongs(session), "state": pack(content, tensors)}
     write_whole(path, save(tensors, metadata={"promptpool": json.dumps(header)}))
 
 
@@ -104,7 +104,7 @@ def load_checkpoint(path: Path, session: Session) -> None:
         hint = "; the data have changed since, a new run needs a folder of its own" if differing == ["stream"] else ""
         raise BadFileError(f"{path}: belongs to a run with another {', '.join(differing)}{hint}")
     try:
-        content = _unpack(header["state"], tensors)
+        content = unpack(header["state"], tensors)
         place = _place(content["place"], session)
         session.experience_index, session.epoch_index, session.batch_index, session.step_count = place
         loss_sum, loss_count = content["losses"]
@@ -165,30 +165,30 @@ def _place(place: Any, session: Session) -> list[int]:
     return place
 
 
-def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
+def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
     """A nested value as JSON; its tensors are moved to `tensors`."""
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {"tensor": name}
     if isinstance(value, dict):
-        return {"dict": [[key, _pack(item, tensors)] for key, item in value.items()]}
+        return {"dict": [[key, pack(item, tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return {type(value).__name__: [_pack(item, tensors) for item in value]}
+        return {type(value).__name__: [pack(item, tensors) for item in value]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"a checkpoint holds tensors, numbers, text and containers of them, not {type(value).__name__}")
 
 
-def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+def unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "dict":
-        return {key: _unpack(item, tensors) for key, item in content}
+        return {key: unpack(item, tensors) for key, item in content}
     if kind in ("list", "tuple"):
-        items = [_unpack(item, tensors) for item in content]
+        items = [unpack(item, tensors) for item in content]
         return items if kind == "list" else tuple(items)
     raise ValueError(f"unknown kind {kind!r}")

@@ -1,0 +1,1 @@
+"""A classifier that goes on learning, for those who have pictures and no experiment in mind."""

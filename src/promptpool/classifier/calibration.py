@@ -1,0 +1,87 @@
+"""How sure an answer is, from the scores of examples that were not learned from.
+
+    p_c = exp(score_c / T) / sum over known classes       T with the least negative log-likelihood (Guo et al., 2017)
+    unknown                                                farther than all but a twentieth of the examples
+    sure                                                   the least p with which enough answers were right
+
+With the closed form these examples are all it has learned, each scored as if it had not been: nothing is held back for
+it. Other methods have the pictures of the last lesson that were held out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TEMPERATURES = tuple(10 ** (power / 20) for power in range(-60, 61))
+KEPT = 0.95  # the share of known pictures that "unknown" must not refuse
+MOST = 5000  # examples that are looked at
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was found out about scores."""
+
+    temperature: float = 1.0
+    farthest: float | None = None  # the distance beyond which a picture is like no known class
+    confidences: tuple[float, ...] = ()  # of the examples, the surest first
+    right: tuple[bool, ...] = ()  # and whether that answer was right
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Of scores [n, C], minus infinity for a class that is not known: [n, C]."""
+        return torch.softmax(scores.double() / self.temperature, dim=1)
+
+    def least_confidence(self, sure: float) -> float:
+        """The least confidence above which at least the share `sure` of the examples was right; 2 if there is none."""
+        least, correct = 2.0, 0
+        for number, (confidence, is_right) in enumerate(zip(self.confidences, self.right, strict=True), start=1):
+            correct += is_right
+            if correct / number >= sure:
+                least = confidence
+        return least
+
+    @property
+    def error(self) -> float | None:
+        """The expected calibration error, in ten bins of equal width; None without examples."""
+        return calibration_error(torch.tensor(self.confidences), torch.tensor(self.right)) if self.right else None
+
+
+def calibrated(scores: Tensor, labels: Tensor, distances: Tensor | None = None) -> Calibration:
+    """The calibration that examples [n, C] ask for; nothing is changed where there are none."""
+    usable = scores.gather(1, labels[:, None])[:, 0].isfinite()  # the only example of its class says nothing
+    scores, labels = scores[usable].double(), labels[usable]
+    if len(labels) == 0 or len(scores[0].isfinite().nonzero()) < 2:
+        return Calibration()
+    losses = {each: _loss(scores / each, labels) for each in TEMPERATURES}
+    temperature = min(losses, key=losses.__getitem__)
+    confidence, answer = torch.softmax(scores / temperature, dim=1).max(dim=1)
+    order = confidence.argsort(descending=True, stable=True)
+    farthest = None
+    if distances is not None:
+        farthest = float(distances[usable].sort().values[math.ceil(KEPT * len(labels)) - 1])
+    return Calibration(
+        temperature,
+        farthest,
+        tuple(round(value, 6) for value in confidence[order].tolist()),
+        tuple((answer == labels)[order].tolist()),
+    )
+
+
+def _loss(scores: Tensor, labels: Tensor) -> float:
+    return float(torch.nn.functional.cross_entropy(scores, labels))
+
+
+def calibration_error(confidence: Tensor, right: Tensor, bins: int = 10) -> float:
+    """The mean difference between confidence and share of right answers, over bins of equal width."""
+    place = (confidence * bins).long().clamp(0, bins - 1)
+    total = 0.0
+    for number in range(bins):
+        here = place == number
+        if here.any():
+            total += float(here.double().mean()) * abs(
+                float(confidence[here].mean()) - float(right[here].double().mean())
+            )
+    return total
