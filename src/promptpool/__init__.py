@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
     from promptpool.backbones.weights import load_backbone
+    from promptpool.classifier.classifier import ContinualClassifier, Prediction
     from promptpool.data.scenarios import (
         class_incremental,
         domain_incremental,
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 _HOME = {
     "promptpool.backbones.base": ("Backbone", "FeatureExtractor", "Readout"),
     "promptpool.backbones.weights": ("load_backbone",),
+    "promptpool.classifier.classifier": ("ContinualClassifier", "Prediction"),
     "promptpool.data.scenarios": (
         "class_incremental",
         "domain_incremental",
@@ -56,12 +58,14 @@ __all__ = [
     "LEARNERS",
     "Backbone",
     "ClosedForm",
+    "ContinualClassifier",
     "Examples",
     "Experience",
     "FeatureExtractor",
     "ImageView",
     "Learner",
     "Plan",
+    "Prediction",
     "PromptPool",
     "Readout",
     "Record",

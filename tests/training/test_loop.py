@@ -273,3 +273,14 @@ def test_an_experience_gets_epochs_until_it_has_had_the_least_steps() -> None:
         Plan(least_steps=-1)
     with pytest.raises(ValueError, match="least_steps = 5: a stream without boundaries shows each batch once"):
         Session(toy_learner("ft-seq"), toy_schedule(), Plan(epochs=1, batch_size=10, least_steps=5))
+
+
+def test_classes_of_another_stream_are_not_taken_for_those_that_were_learned() -> None:
+    x = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 3), dtype=np.uint8)
+    january = from_arrays([(x, ["mug"] * 4 + ["cup"] * 4)], [(x, ["mug"] * 4 + ["cup"] * 4)])
+    march = from_arrays([(x, ["fork"] * 4 + ["spoon"] * 4)], [(x, ["fork"] * 4 + ["spoon"] * 4)])
+    learner = toy_learner("nearest-mean")
+    list(learn(learner, january, Plan(epochs=1)))
+    list(learn(learner, january, Plan(epochs=1)))  # the same classes go on
+    with pytest.raises(ValueError, match="has learned the classes cup, mug, and the stream's are fork, spoon"):
+        list(learn(learner, march, Plan(epochs=1)))

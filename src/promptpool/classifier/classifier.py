@@ -35,6 +35,7 @@ from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.state import restore, state
+from promptpool.optim import copied
 from promptpool.progress import report
 from promptpool.training.loop import Plan, Session
 
@@ -150,7 +151,7 @@ class ContinualClassifier:
         """Learn from a folder, from pairs of picture and label, or from pictures with `labels` beside them."""
         begin = time.monotonic()
         found = labelled(data, labels, size=self.backbone.image_size, strict=strict)
-        saved = (state(self.learner), copy.deepcopy(self.known))
+        saved = (copied(state(self.learner)), copy.deepcopy(self.known))
         try:
             return self._learn(found, begin)
         except BaseException:
@@ -203,6 +204,7 @@ class ContinualClassifier:
         experience = Experience(number, examples, examples.classes)
         names = tuple(label or UNKNOWN for label in self.known.labels)
         stream = Stream((experience,), (examples.select(slice(0, 1)),), names)
+        self.learner.class_names = ()  # they may have been renamed
         try:
             session = Session(self.learner, stream, self.plan)
         except ValueError as error:
@@ -358,6 +360,20 @@ class ContinualClassifier:
         for lesson in other.known.lessons:
             self.known.lessons.append(replace(lesson, number=len(self.known.lessons) + 1))
         self._calibrate()
+
+    def save(self, folder: str | Path) -> None:
+        """Write it to a folder as a new version; the last ten are kept."""
+        from promptpool.classifier import files  # which makes classifiers
+
+        with files.alone(Path(folder)):
+            files.save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, backbone: str | Path | None = None) -> ContinualClassifier:
+        """The classifier in a folder; `backbone` says where its backbone lies now, if that changed."""
+        from promptpool.classifier import files
+
+        return files.load(Path(folder), backbone=backbone)
 
     def _number(self, label: str) -> int:
         if label not in self.labels:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from promptpool import __version__
 from promptpool.backbones.weights import SHIPPED
+from promptpool.cli import classifier
 from promptpool.cli.data import app as data_app
 from promptpool.cli.demo import demo
 from promptpool.cli.display import pairs_table
@@ -50,6 +51,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Continual learning with a pool of prompts.",
 )
+for verb in (
+    *(classifier.learn, classifier.predict, classifier.show, classifier.evaluate, classifier.forget),
+    *(classifier.rename, classifier.merge, classifier.history, classifier.undo),
+):
+    app.command()(verb)
 app.command()(demo)
 app.command("run")(run_one)
 app.command()(reproduce)

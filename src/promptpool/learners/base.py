@@ -81,6 +81,7 @@ class Learner(nn.Module):
         self.head = Head(backbone.dim, start=self.head_start, generator=self.generator)
         self.current: tuple[int, ...] = ()  # the classes of the present task
         self.seen: tuple[int, ...] = ()  # the classes of all tasks so far
+        self.class_names: tuple[str, ...] = ()  # of the stream that was learned last
 
     def loss(self, batch: Batch) -> Tensor:
         """The method's equation, as a mean over the batch."""

@@ -79,6 +79,7 @@ class Session:
     def __init__(self, learner: Learner, stream: Stream, plan: Plan) -> None:
         distributed.start()
         check_session(learner, stream, plan)
+        check_names(learner, stream)
         self.learner, self.stream, self.plan = learner, stream, plan
         self.backbone = learner.backbone.fingerprint()  # as it is before any training
         self.experience_index = self.epoch_index = self.batch_index = self.step_count = 0
@@ -231,6 +232,18 @@ class Session:
         seed = np.random.SeedSequence([self.plan.seed, experience.index, self.epoch_index]).generate_state(1)
         generator = torch.Generator().manual_seed(int(seed[0]))
         return torch.randperm(len(self.learner.training_examples(experience)), generator=generator)
+
+
+def check_names(learner: Learner, stream: Stream) -> None:
+    """Raise a ValueError if a learner that has learned would take a stream's classes for others; note their names."""
+    known = learner.class_names
+    if learner.seen and stream.class_names[: len(known)] != known:
+        raise ValueError(
+            f"this learner has learned the classes {', '.join(known)}, and the stream's are "
+            f"{', '.join(stream.class_names)}: they must begin with the same names in the same order, or a new learner "
+            "is needed"
+        )
+    learner.class_names = stream.class_names
 
 
 def check_session(learner: Learner, stream: Stream, plan: Plan) -> None:

@@ -1,0 +1,244 @@
+"""A classifier on disk: a folder like any other.
+
+    model.safetensors     what was learned, and everything else as JSON in its header: the classifier itself
+    config.json           the same JSON, for people and programs that look
+    README.md             a model card that writes itself
+    versions/0007.safetensors    the last ten versions, for undo
+
+Only `model.safetensors` counts, and it is replaced at one moment: whoever looks sees the old version or the new one,
+whatever is killed when. Reading one runs no code. The backbone is not in it, but its name and hash are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as packed
+from torch import Tensor
+
+from promptpool import __version__
+from promptpool.classifier.calibration import Calibration
+from promptpool.classifier.classifier import ContinualClassifier, Knowledge, Lesson
+from promptpool.errors import BadFileError
+from promptpool.files import locked, write_whole
+from promptpool.learners.closed_form import ClosedForm
+from promptpool.learners.state import restore, state
+from promptpool.training.checkpoint import pack, unpack
+
+FORMAT = "promptpool-classifier-1"
+MODEL, CONFIG, CARD, VERSIONS = "model.safetensors", "config.json", "README.md", "versions"
+KEPT = 10
+BROKEN = (SafetensorError, OSError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a classifier's folder, so that no other process changes it meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder / ".lock"):
+            yield
+    except BlockingIOError as error:
+        raise BadFileError(f"{folder}: another process is at work on this classifier, try again later") from error
+
+
+def is_classifier(folder: Path) -> bool:
+    return (folder / MODEL).is_file()
+
+
+def save(classifier: ContinualClassifier, folder: Path) -> None:
+    """Write a new version; the one before is kept for undo."""
+    if folder.exists() and not folder.is_dir():
+        raise BadFileError(f"{folder}: is a file, and a classifier is a folder")
+    number = max([0, *versions(folder)]) + 1
+    header = described(classifier) | {"version": number}
+    tensors: dict[str, Tensor] = {}
+    header["learner"] = pack(_learned(classifier), tensors)
+    content = packed(tensors, metadata={"promptpool": json.dumps(header)})
+    write_whole(folder / VERSIONS / f"{number:04}.safetensors", content)
+    _install(folder, number)
+
+
+def _install(folder: Path, number: int) -> None:
+    """Make a version the present one."""
+    temporary = folder / f".{MODEL}.partial"
+    shutil.copyfile(folder / VERSIONS / f"{number:04}.safetensors", temporary)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(folder / MODEL)
+    header = read_header(folder)
+    shown = {name: value for name, value in header.items() if name != "learner"}
+    write_whole(folder / CONFIG, json.dumps(shown, indent=2, ensure_ascii=False).encode())
+    write_whole(folder / CARD, card(header).encode())
+    for old in versions(folder)[:-KEPT]:
+        with suppress(OSError):
+            (folder / VERSIONS / f"{old:04}.safetensors").unlink()
+
+
+def versions(folder: Path) -> list[int]:
+    """The versions that are kept, oldest first."""
+    return sorted(int(path.stem) for path in (folder / VERSIONS).glob("[0-9]*.safetensors") if path.stem.isdecimal())
+
+
+def undo(folder: Path) -> int:
+    """Go back to the version before the present one, which is thrown away; returns its number."""
+    present = int(read_header(folder)["version"])
+    earlier = [number for number in versions(folder) if number < present]
+    if not earlier:
+        raise BadFileError(f"{folder}: there is no version before this one")
+    _install(folder, earlier[-1])
+    for number in versions(folder):
+        if number > earlier[-1]:
+            (folder / VERSIONS / f"{number:04}.safetensors").unlink(missing_ok=True)
+    return earlier[-1]
+
+
+def described(classifier: ContinualClassifier) -> dict[str, Any]:
+    """All that is no tensor."""
+    return {
+        "format": FORMAT,
+        "method": classifier.method,
+        "values": classifier.values,
+        "backbone": {
+            "name": classifier.backbone_name,
+            "origin": classifier.backbone.origin,
+            "image_size": classifier.backbone.image_size,
+        },
+        "held_out": classifier.held_out,
+        "keep_held_out": classifier.keep_held_out,
+        "seed": classifier.seed,
+        "labels": classifier.known.labels,
+        "lessons": [asdict(lesson) for lesson in classifier.known.lessons],
+        "calibration": asdict(classifier.known.calibration),
+        "made_with": {"promptpool": __version__, "torch": torch.__version__},
+    }
+
+
+def _learned(classifier: ContinualClassifier) -> dict[str, Any]:
+    """What the learner has learned; of the closed form the rows alone, the sums are made of them again."""
+    learner = classifier.learner
+    if isinstance(learner, ClosedForm) and learner.keep == "features" and learner.adapt == "none":
+        return {"rows": learner.rows, "labels": learner.labels}
+    return state(learner)
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """The JSON of a classifier."""
+    path = folder / MODEL
+    if not path.is_file():
+        raise BadFileError(f"{folder}: no classifier is here (no {MODEL}); promptpool learn makes one")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("promptpool", "null"))
+    except (SafetensorError, OSError, RecursionError, ValueError) as error:
+        raise BadFileError(f"{path}: damaged, or no classifier of ours ({error})") from error
+    if not isinstance(header, dict) or not str(header.get("format", "")).startswith("promptpool-classifier-"):
+        raise BadFileError(f"{path}: no classifier of ours")
+    if header["format"] != FORMAT:
+        raise BadFileError(f"{path}: written by a later version of promptpool ({header['format']}); install that one")
+    return header
+
+
+def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassifier:
+    """The classifier in a folder; `backbone` says where its backbone lies now, if that changed."""
+    header = read_header(folder)
+    path = folder / MODEL
+    try:
+        known = header["backbone"]
+        classifier = ContinualClassifier(
+            backbone or known["name"],
+            method=header["method"],
+            image_size=int(known["image_size"]),
+            held_out=header["held_out"],
+            keep_held_out=header["keep_held_out"],
+            seed=header["seed"],
+            **header["values"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, BadFileError):
+            raise
+        raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
+    if classifier.backbone.origin != known["origin"]:
+        raise BadFileError(
+            f"{folder}: was taught on another backbone: {known['origin']}, and {classifier.backbone_name} is "
+            f"{classifier.backbone.origin}"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        _restore(classifier, header, unpack(header["learner"], tensors))
+    except BROKEN as error:
+        raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
+    return classifier
+
+
+def _restore(classifier: ContinualClassifier, header: dict[str, Any], learned: dict[str, Any]) -> None:
+    labels = [str(label) for label in header["labels"]]
+    learner = classifier.learner
+    if set(learned) == {"rows", "labels"} and isinstance(learner, ClosedForm):
+        rows, numbers = learned["rows"], learned["labels"]
+        fits = rows.dtype == torch.half and rows.ndim == 2 and rows.shape == (len(numbers), len(learner.directions))
+        if not fits or numbers.dtype != torch.long or not rows.isfinite().all():
+            raise ValueError("rows and labels do not fit the method")
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(labels):
+            raise ValueError("labels of rows lie beyond the classes")
+        learner.grow(len(labels))
+        learner.add_rows(rows, numbers)
+    else:
+        restore(learner, learned)
+        learner.before_evaluation()
+    learner.eval()
+    calibration: dict[str, Any] = dict(header["calibration"])
+    calibration |= {name: tuple(calibration[name]) for name in ("confidences", "right")}
+    classifier.known = Knowledge(labels, [_lesson(each) for each in header["lessons"]], Calibration(**calibration))
+
+
+def _lesson(values: dict[str, Any]) -> Lesson:
+    pairs = {name: tuple(map(tuple, values[name])) for name in ("doubtful", "skipped")}
+    return Lesson(**{**values, **pairs, "new": tuple(values["new"])})
+
+
+def card(header: dict[str, Any]) -> str:
+    """The model card: what it is, what it learned when, how to use it."""
+    labels = [label for label in header["labels"] if label]
+    lines = [
+        "---",
+        "library_name: promptpool",
+        "pipeline_tag: image-classification",
+        "---",
+        "",
+        "# A classifier that goes on learning",
+        "",
+        f"It knows {len(labels)} classes: {', '.join(labels) or 'none yet'}.",
+        "",
+        f"Backbone: {header['backbone']['name']} at {header['backbone']['image_size']} pixels, frozen "
+        f"({header['backbone']['origin']}). Method: {header['method']}.",
+        "",
+        "| lesson | when | pictures | new classes | accuracy on pictures held out |",
+        "|---:|---|---:|---|---:|",
+    ]
+    for lesson in header["lessons"]:
+        share = "-" if lesson["accuracy"] is None else f"{100 * lesson['accuracy']:.1f} %"
+        new = ", ".join(lesson["new"]) or "-"
+        lines.append(f"| {lesson['number']} | {lesson['when']} | {sum(lesson['counts'].values())} | {new} | {share} |")
+    lines += [
+        "",
+        "```python",
+        "from promptpool import ContinualClassifier",
+        "",
+        'classifier = ContinualClassifier.load("THIS-FOLDER")',
+        'classifier.predict("photo.jpg")',
+        'classifier.learn("more-pictures/")',
+        "```",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,210 @@
+"""A classifier on disk: the same again, and always the old version or the new one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner, Result
+
+from image_files import write_images
+from promptpool import ContinualClassifier
+from promptpool.classifier import files
+from promptpool.cli import app
+from promptpool.errors import BadFileError
+from small_runs import write_weights
+from toys import toy_examples
+
+PICTURES = toy_examples(8, 1).batch(slice(None))
+LABELS = [f"pattern {y}" for y in PICTURES.y.tolist()]
+ASKED = toy_examples(5, 2).batch(slice(None)).x
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return write_weights(tmp_path / "vit.safetensors")
+
+
+def taught(weights: Path, method: str = "closed-form") -> ContinualClassifier:
+    values = {"projections": 50} if method == "closed-form" else {}
+    classifier = ContinualClassifier(weights, method=method, **values)
+    classifier.learn(PICTURES.x[:24], LABELS[:24])
+    return classifier
+
+
+@pytest.mark.parametrize("method", ["closed-form", "closed-form-prompts", "l2p", "nearest-mean", "ranpac"])
+def test_a_classifier_is_read_back_as_it_was(method: str, weights: Path, tmp_path: Path) -> None:
+    classifier = taught(weights, method)
+    classifier.save(tmp_path / "shop")
+    again = ContinualClassifier.load(tmp_path / "shop")
+    assert again.labels == classifier.labels
+    assert again.lessons == classifier.lessons
+    assert again.known.calibration == classifier.known.calibration
+    for one, other in zip(classifier.predict(ASKED), again.predict(ASKED), strict=True):
+        assert (one.label, one.guess) == (other.label, other.guess)
+        assert one.confidence == pytest.approx(other.confidence, rel=1e-6)
+    for each in (classifier, again):
+        each.learn(PICTURES.x[24:], LABELS[24:])
+    assert [a.guess for a in again.predict(ASKED)] == [a.guess for a in classifier.predict(ASKED)]
+
+
+def test_the_card_and_the_config_say_what_it_is(weights: Path, tmp_path: Path) -> None:
+    taught(weights).save(tmp_path / "shop")
+    config = json.loads((tmp_path / "shop" / "config.json").read_text())
+    assert config["labels"] == ["pattern 0", "pattern 1", "pattern 2"]
+    assert config["backbone"]["origin"].startswith("sha256:")
+    card = (tmp_path / "shop" / "README.md").read_text()
+    assert "pattern 1" in card
+    assert "ContinualClassifier.load" in card
+
+
+def test_versions_are_kept_and_undone(weights: Path, tmp_path: Path) -> None:
+    classifier, folder = taught(weights), tmp_path / "shop"
+    classifier.save(folder)
+    before = [answer.guess for answer in classifier.predict(ASKED)]
+    classifier.learn(PICTURES.x[24:], LABELS[24:])
+    classifier.save(folder)
+    assert files.versions(folder) == [1, 2]
+    assert files.undo(folder) == 1
+    assert [answer.guess for answer in ContinualClassifier.load(folder).predict(ASKED)] == before
+    with pytest.raises(BadFileError, match="no version before this one"):
+        files.undo(folder)
+    for _ in range(files.KEPT + 3):
+        classifier.save(folder)
+    assert len(files.versions(folder)) == files.KEPT
+
+
+def test_another_backbone_is_refused_with_both_hashes(weights: Path, tmp_path: Path) -> None:
+    taught(weights).save(tmp_path / "shop")
+    other = tmp_path / "other.safetensors"
+    with safe_open(weights, framework="pt") as file:
+        metadata = file.metadata()
+    save_file({name: value + 1 for name, value in load_file(weights).items()}, other, metadata=metadata)
+    with pytest.raises(BadFileError, match=r"taught on another backbone: sha256:.*sha256:"):
+        ContinualClassifier.load(tmp_path / "shop", backbone=other)
+    moved = weights.rename(tmp_path / "moved.safetensors")
+    assert ContinualClassifier.load(tmp_path / "shop", backbone=moved).labels
+
+
+@pytest.mark.parametrize("size", [0, 10, 200, -1])
+def test_a_damaged_file_is_refused(size: int, weights: Path, tmp_path: Path) -> None:
+    taught(weights).save(tmp_path / "shop")
+    path = tmp_path / "shop" / files.MODEL
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(BadFileError, match="damaged, or no classifier"):
+        ContinualClassifier.load(tmp_path / "shop")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("labels", torch.full((24,), 9)),
+        ("labels", torch.full((24,), -1)),
+        ("labels", torch.zeros(24)),
+        ("labels", torch.zeros(3, dtype=torch.long)),
+        ("rows", torch.zeros(24, 3, dtype=torch.half)),
+        ("rows", torch.full((24, 128), torch.nan, dtype=torch.half)),
+    ],
+)
+def test_a_hostile_file_is_refused(name: str, value: torch.Tensor, weights: Path, tmp_path: Path) -> None:
+    taught(weights).save(tmp_path / "shop")
+    path, header = tmp_path / "shop" / files.MODEL, files.read_header(tmp_path / "shop")
+    tensors = load_file(path)
+    place = dict(header["learner"]["dict"])[name]["tensor"]
+    save_file(tensors | {place: value}, path, metadata={"promptpool": json.dumps(header)})
+    with pytest.raises(BadFileError, match="damaged"):
+        ContinualClassifier.load(tmp_path / "shop")
+
+
+def test_a_later_format_says_so(weights: Path, tmp_path: Path) -> None:
+    taught(weights).save(tmp_path / "shop")
+    path, header = tmp_path / "shop" / files.MODEL, files.read_header(tmp_path / "shop")
+    header["format"] = "promptpool-classifier-9"
+    save_file(load_file(path), path, metadata={"promptpool": json.dumps(header)})
+    with pytest.raises(BadFileError, match="later version of promptpool"):
+        ContinualClassifier.load(tmp_path / "shop")
+
+
+def test_two_at_once_are_refused(weights: Path, tmp_path: Path) -> None:
+    classifier = taught(weights)
+    with files.alone(tmp_path / "shop"), pytest.raises(BadFileError, match="another process is at work"):
+        classifier.save(tmp_path / "shop")
+
+
+def test_a_full_disk_leaves_the_old_version(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, folder = taught(weights), tmp_path / "shop"
+    classifier.save(folder)
+    before = (folder / files.MODEL).read_bytes()
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, f"No space left on device for {len(content)} bytes", str(path))
+
+    classifier.learn(PICTURES.x[24:], LABELS[24:])
+    monkeypatch.setattr(files, "write_whole", full)
+    with pytest.raises(OSError, match=r"No space left.*0002\.safetensors"):
+        classifier.save(folder)
+    assert (folder / files.MODEL).read_bytes() == before
+
+
+def typed(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path) -> None:
+    shop, months = tmp_path / "shop", []
+    for month, labels in (("january", "ab"), ("february", "bc")):
+        names = [f"{label}/{n}.png" for label in labels for n in range(6)]
+        months.append(write_images(tmp_path / month, names))
+    for month in months:
+        result = typed("learn", shop, month, *(["--backbone", weights] if month is months[0] else []))
+        assert result.exit_code == 0, result.output
+    assert re.search("new classes +c\n", re.sub(" +\n", "\n", result.output))
+    assert "shop knows 3 classes" in result.output
+    lines = typed("predict", shop, months[0], "--csv").stdout.splitlines()
+    assert lines[0] == "file,label,confidence,guess,error"
+    assert len(lines) == 13
+    answer = json.loads(typed("predict", shop, months[0] / "a" / "0.png", "--json", "--top", "2").stdout)
+    assert len(answer["top"]) == 2
+    for words in (("show", shop), ("history", shop), ("evaluate", shop, months[1])):
+        assert typed(*words).exit_code == 0
+    assert "knows 2 classes: b, c" in typed("forget", shop, "a").output
+    assert "knows 2 classes: b, dog" in typed("rename", shop, "c", "dog").output
+    assert typed("undo", shop).output.strip().endswith("version 3 again")
+    assert "knows 2 classes" in typed("merge", shop, shop, "--into", tmp_path / "both").output
+    refused = typed("learn", shop, months[0], "--method", "l2p")
+    assert refused.exit_code == 2
+    assert "was taught with closed-form" in refused.stderr
+    assert typed("predict", tmp_path / "nothing", months[0]).exit_code == 2
+    assert typed("forget", shop, "zebra").stderr.startswith("promptpool: 'zebra': no such class")
+    assert typed("learn", months[0], months[1]).exit_code == 2  # a folder with other things in it
+
+
+def test_killed_at_any_moment_the_classifier_is_whole(weights: Path, tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    taught(weights).save(shop)
+    folder = write_images(tmp_path / "more", [f"{label}/{n}.png" for label in "xy" for n in range(6)])
+    lots = random.Random(0)  # noqa: S311
+    for _ in range(6):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "promptpool", "learn", str(shop), str(folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        time.sleep(lots.uniform(1.0, 6.0))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        classifier = ContinualClassifier.load(shop)
+        assert classifier.labels in (("pattern 0", "pattern 1", "pattern 2"), (*LABELS[0:24:8], "x", "y"))
+        assert len(classifier.predict(ASKED)) == len(ASKED)
