@@ -66,6 +66,14 @@ def test_the_quickstart_shows_who_forgets() -> None:
     assert averages["l2p"] > averages["ft-seq"] + 30
 
 
+def test_the_classifier_example_learns_in_lessons() -> None:
+    command = [sys.executable, str(ROOT / "examples/classifier.py")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["January", "February", "March"]
+    assert int(lines[3].split()[-3]) > 90
+    assert "14 classes" in lines[-1]
+
+
 def test_the_package_runs_as_a_module() -> None:
     said = subprocess.run([sys.executable, "-m", "promptpool", "--help"], capture_output=True, text=True, check=True)
     assert "Usage: promptpool" in said.stdout
