@@ -370,6 +370,17 @@ def test_a_start_from_tokens_is_tokens_of_an_image_and_its_query(pool_size: int)
     assert max(uses.values()) - min(uses.get(n, 0) for n in range(6)) <= 1, "no image is taken twice before all were"
 
 
+@pytest.mark.parametrize("size", [0.1, 1.0])
+def test_a_fitting_start_is_tokens_where_they_are_small(size: float) -> None:
+    tokens = TOKENS / TOKENS.square().mean().sqrt() * size
+    pools = [PromptPool(DIM, generator=generator(), start_from=kind) for kind in ("fitting", "scaled", "tokens")]
+    for pool in pools:
+        pool.begin(tokens, QUERIES, generator(1))
+    fitting, scaled, from_tokens = (pool.prompts.detach() for pool in pools)
+    assert torch.equal(fitting, from_tokens if size < 0.3 else scaled)
+    assert not torch.equal(scaled, from_tokens)
+
+
 def test_the_generator_decides_which_tokens() -> None:
     pools = [PromptPool(DIM, generator=generator(), start_from="tokens") for _ in range(3)]
     for pool, seed in zip(pools, (1, 1, 2), strict=True):
@@ -385,5 +396,5 @@ def test_mean_keys_start_from_tokens_too() -> None:
 
 
 def test_an_unknown_start_is_an_error() -> None:
-    with pytest.raises(ValueError, match="start_from = 'noise': must be one of range, scaled, tokens"):
+    with pytest.raises(ValueError, match="start_from = 'noise': must be one of range, scaled, tokens, fitting"):
         PromptPool(DIM, generator=generator(), start_from="noise")

@@ -13,6 +13,7 @@ and every machine chooses alike.
 Prompts start uniformly in a range. With `start_from="scaled"` the range counts in units of the tokens that the backbone
 makes of the first batch: P = u * theta, u their root mean square, and theta is what is learned, so that steps count in
 these units too. With "tokens" prompts start as tokens of that batch, in the same units, and keys as queries of it.
+"fitting" is "tokens" where u is below 0.3, as in DINOv2, and "scaled" elsewhere.
 
 Public code has slots in place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever the
 query. When the pool has no such prompts left, and at test, Eq. 3 chooses.
@@ -30,7 +31,8 @@ from promptpool import distributed
 from promptpool.checks import at_least, one_of
 
 KEYS = ("learned", "mean")
-STARTS = ("range", "scaled", "tokens")
+STARTS = ("range", "scaled", "tokens", "fitting")
+SMALL = 0.3  # tokens of a lesser root mean square are a kind of their own: only tokens themselves start well
 ROUNDING = 1e-6  # well above the rounding of gamma in single precision
 
 
@@ -152,7 +154,7 @@ class PromptPool(nn.Module):
     def begin(self, tokens: Tensor, queries: Tensor, generator: torch.Generator) -> None:
         """Start from the tokens of patches [B, L, D] and the queries [B, D] of a first batch."""
         self.unit.copy_(tokens.square().mean().sqrt())
-        if self.start_from != "tokens":
+        if self.start_from == "scaled" or (self.start_from == "fitting" and float(self.unit) >= SMALL):
             return
         count, length = self.prompts.shape[:2]
         images = torch.cat([torch.randperm(len(tokens), generator=generator) for _ in range(-(-count // len(tokens)))])
