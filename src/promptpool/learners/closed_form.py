@@ -110,7 +110,7 @@ class ClosedForm(Learner):
         self.register_buffer("here", torch.empty(0), persistent=False)  # tells the device, the head stays on the CPU
         self.waiting = torch.zeros(0, width, dtype=torch.half)  # examples that are not in the sums yet
         self.waiting_labels = torch.zeros(0, dtype=torch.long)
-        self.rows, self.labels = self.waiting, self.waiting_labels  # all examples, if they are kept
+        self.rows, self.labels = self.waiting, self.waiting_labels  # those that are in the sums, if they are kept
         self.gaussian: Gaussian | None = None
         self.regression: Ridge | None = None
 
@@ -152,8 +152,6 @@ class ClosedForm(Learner):
         del descend
         rows, labels = distributed.gather(self.read(batch)), distributed.gather(batch.y).cpu()
         self.waiting, self.waiting_labels = torch.cat([self.waiting, rows]), torch.cat([self.waiting_labels, labels])
-        if self.keep == "features":
-            self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
         if len(self.waiting) >= BLOCK:
             self.add_waiting()
         return None
@@ -178,6 +176,9 @@ class ClosedForm(Learner):
         """Bring the sums up to date; each rank adds up its own part of the examples."""
         part = distributed.rank_slice(len(self.waiting))
         self._change(self.waiting[part], self.waiting_labels[part])
+        if self.keep == "features":
+            self.rows = torch.cat([self.rows, self.waiting])
+            self.labels = torch.cat([self.labels, self.waiting_labels])
         self.waiting, self.waiting_labels = self.waiting[:0], self.waiting_labels[:0]
 
     def _change(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
