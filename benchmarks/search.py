@@ -2,6 +2,7 @@
 
     python benchmarks/search.py                    every method, on drawn characters
     python benchmarks/search.py er "der++"         some of them
+    python benchmarks/search.py l2p --again        L2P's second twelve lines
     python benchmarks/search.py --stream cifar100 --backbone FILE
 
 The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
@@ -61,7 +62,7 @@ LENGTHS = tuple(
         *((0.003, 1), (0.005, 1), (0.005, 5), (0.01, 2), (0.02, 2), (0.01, 3)),
     )
 )
-# L2P again, with many small steps and prompts that start as large as tokens: twelve lines in place of those above.
+# L2P again, with many small steps and prompts that start as large as tokens: twelve lines of their own (--again).
 STARTS = tuple(
     f"learner.start=[-1.0,1.0] learner.order=class-first learner.position=class plan.batch_size=8 "
     f"learner.start_from={start} plan.learning_rate={rate} learner.prompt_length={length}"
@@ -125,7 +126,7 @@ LINES: dict[str, tuple[str, ...]] = {
             *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.03, 0.1)),
         )
     ),
-    "l2p": STARTS,
+    "l2p": LENGTHS,
     "l2p-r": LENGTHS,
     "masked-linear": RATES,
     "ft-seq-frozen": RATES,
@@ -134,11 +135,14 @@ LINES: dict[str, tuple[str, ...]] = {
         for count in (200, 500, 1_000, 2_000, 4_000, 8_000, 100, 300, 700, 1_500, 3_000, 6_000)
     ),
 }
+AGAIN = {"l2p": STARTS}
 ON_RESNET = ("supsup", "dualnet", "resnet18-upper-bound")
 KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
 
 
-def configs(method: str, stream: str, backbone: str | None, image_size: Sequence[int], seed: int) -> dict[str, Config]:
+def configs(
+    method: str, stream: str, backbone: str | None, image_size: Sequence[int], seed: int, *, again: bool = False
+) -> dict[str, Config]:
     """Each line of a method by its values."""
     given = [*STREAMS[stream], f"seed={seed}"]
     if backbone and method not in ON_RESNET:
@@ -149,13 +153,15 @@ def configs(method: str, stream: str, backbone: str | None, image_size: Sequence
         given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
     learner = load_config(f"glyphs-validation-{method}")["learner"]
     given = [value for value in given if not value.startswith("learner.head_start=") or "head_start" in learner]
-    lines = SLOWER if stream == "cifar100" and LINES[method] is STEPS else LINES[method]
+    lines = AGAIN[method] if again else LINES[method]
+    lines = SLOWER if stream == "cifar100" and lines is STEPS else lines
     return {line: load_config(f"glyphs-validation-{method}", [*given, *line.split()]) for line in lines}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(LINES))
+    parser.add_argument("--again", action="store_true", help="the lines of a second search, of methods that had one")
     parser.add_argument("--stream", choices=STREAMS, default="glyphs")
     parser.add_argument("--backbone")
     parser.add_argument("--image-size", type=int, action="append", default=[], help="with --backbone")
@@ -163,8 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/search"))
     given = parser.parse_args(arguments)
     table: list[list[str]] = [["method", "values", "average accuracy", "forgetting", "learning accuracy", "seconds"]]
-    for method in given.methods:
-        for values, config in configs(method, given.stream, given.backbone, given.image_size, given.seed).items():
+    for method in [name for name in given.methods if name in AGAIN] if given.again else given.methods:
+        lines = configs(method, given.stream, given.backbone, given.image_size, given.seed, again=given.again)
+        for values, config in lines.items():
             folder = run_folder(given.runs, f"{given.stream}-{method}", config)
             try:
                 if not is_finished(folder, config):
@@ -181,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("  ".join(table[-1]), flush=True)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(table)
-    write_whole(given.runs / f"{given.stream}.csv", text.getvalue().encode())
+    write_whole(given.runs / f"{given.stream}{'-again' if given.again else ''}.csv", text.getvalue().encode())
 
 
 if __name__ == "__main__":
