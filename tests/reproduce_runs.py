@@ -48,8 +48,8 @@ def records(jobs: Sequence[Job]) -> list[bytes]:
 
 
 def features(jobs: Sequence[Job]) -> list[Path]:
-    """The files that runs share."""
-    return sorted((jobs[0].folder.parent / FEATURES).glob("*.safetensors"))
+    """The folders of features that runs share."""
+    return sorted((jobs[0].folder.parent / FEATURES).glob("*"))
 
 
 def made_item(

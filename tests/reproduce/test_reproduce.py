@@ -76,7 +76,9 @@ def reproduced(few_runs: Path) -> Reproduced:
     runs, out = few_runs / "runs", few_runs / "out"
     weights = str(few_runs / "vit.safetensors")
     common = ["--limit", "1", "--backbone", weights, "--workers", "1", "--runs", str(runs)]
-    result = typed("all", *common, "--out", str(out))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PROMPTPOOL_FEATURES_GB")
+        result = typed("all", *common, "--out", str(out))
     assert result.exit_code == 0, result.output
     return Reproduced(common, runs, out, result.stderr)
 

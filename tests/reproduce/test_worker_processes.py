@@ -50,8 +50,9 @@ def kill_workers() -> None:
 
 
 def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(
-    tmp_path: Path, expected: list[bytes]
+    tmp_path: Path, expected: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
     jobs = made_jobs(tmp_path / "runs", epochs=LONG)
     (tmp_path / "file").write_text("")
     impossible = replace(jobs[0], folder=tmp_path / "file" / "run")
