@@ -29,7 +29,7 @@ from promptpool.experiments.build import SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import BusyError, go_on, is_finished
-from promptpool.files import write_whole
+from promptpool.files import locked, write_whole
 from promptpool.learners.base import Learner
 from promptpool.metrics import average_accuracy
 from promptpool.report.names import method_name
@@ -83,12 +83,16 @@ def answers(learner: Learner, stream: Stream) -> list[int]:
 def finish(config: Config, folder: Path, cache: SharedCache) -> list[int]:
     """Take a run to its end; returns its answers to the last test."""
     if not (is_finished(folder, config) and (folder / ANSWERS).exists()):
-        if is_finished(folder, config):  # it was stopped before it had answered
-            shutil.rmtree(folder)
+        if is_finished(folder, config):  # it was stopped before it had answered, unless another process is at that
+            try:
+                with locked(folder / ".lock"):
+                    shutil.rmtree(folder)
+            except BlockingIOError as error:
+                raise BusyError(str(folder)) from error
         built = build(config, cache)
-        for _ in go_on(built, folder):
-            pass
-        write_whole(folder / ANSWERS, json.dumps(answers(built.learner, built.stream)).encode())
+        for step in go_on(built, folder):
+            if step.step == step.steps:
+                write_whole(folder / ANSWERS, json.dumps(answers(built.learner, built.stream)).encode())
     found: list[int] = json.loads((folder / ANSWERS).read_text())
     return found
 
@@ -114,14 +118,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         weights = getattr(given, case.weights) if case.weights else None
         if case.weights and not weights:
             continue
-        cache, best = SharedCache(given.runs / "features"), list[int]()
+        cache, best = SharedCache(given.runs / "features"), dict[int, list[int]]()
         for method in given.methods:
-            accuracies, seconds, right = list[float](), 0.0, list[int]()
+            accuracies, seconds, right = list[float](), 0.0, dict[int, list[int]]()
             for seed in range(given.seeds):
                 config = configuration(case, method, seed, weights)
                 folder = run_folder(given.runs, f"{name.replace(', ', '-')}-{method}", config)
                 try:
-                    right += finish(config, folder, cache)
+                    right[seed] = finish(config, folder, cache)
                 except BusyError:
                     continue  # another process has it
                 except ConfigError as error:
@@ -136,7 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 best = right
             mean = sum(accuracies) / len(accuracies)
             deviation = math.sqrt(sum((each - mean) ** 2 for each in accuracies) / max(len(accuracies) - 1, 1))
-            behind = paired(best, right) if len(best) == len(right) else (math.nan, math.nan)
+            both = best.keys() & right.keys()
+            pairs = ([each for seed in sorted(both) for each in found[seed]] for found in (best, right))
+            behind = paired(*pairs) if both else (math.nan, math.nan)
             cells = [f"{value:.2f}" for value in (mean, deviation, *behind)]
             table.append([name, method_name(method), str(len(accuracies)), *cells, f"{seconds:.0f}"])
             print("  ".join(table[-1]), flush=True)

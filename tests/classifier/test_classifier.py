@@ -13,6 +13,7 @@ from torch import Tensor
 
 from image_files import write_images
 from promptpool import ContinualClassifier, Prediction
+from promptpool.classifier.calibration import calibrated
 from promptpool.data.scenarios import from_arrays
 from promptpool.errors import BadFileError
 from promptpool.learners import LEARNERS
@@ -114,10 +115,13 @@ def test_a_class_can_have_another_name_or_join_another(weights: Path) -> None:
 
 
 def test_a_known_label_is_the_same_class(weights: Path) -> None:
-    classifier = taught(weights, [[0, 1], [1, 2]])
+    classifier = taught(weights, [[0, 1]])
+    x, _ = lesson([1, 2])
+    classifier.learn(255 - x, [NAMES[1]] * 12 + [NAMES[2]] * 12)
     assert classifier.labels == tuple(NAMES[:3])
     assert classifier.lessons[1].new == (NAMES[2],)
     assert classifier.lessons[1].counts == {NAMES[1]: 12, NAMES[2]: 12}
+    assert classifier.counts() == {NAMES[0]: 12, NAMES[1]: 24, NAMES[2]: 12}
 
 
 def test_a_lesson_of_one_picture_is_a_lesson(weights: Path) -> None:
@@ -246,3 +250,62 @@ def test_values_that_cannot_be_meant(weights: Path) -> None:
         ContinualClassifier(weights, brightness=3)
     with pytest.raises(ValueError, match="cannot take a class out; 'closed-form'"):
         taught(weights, [[0, 1]], "nearest-mean").forget(NAMES[0])
+
+
+def test_copies_are_learned_once(weights: Path) -> None:
+    classifier = taught(weights, [[0, 1]])
+    before = answers(classifier)
+    again = classifier.learn(*lesson([0, 1]))
+    assert again.duplicates == 24
+    assert again.pictures == 0
+    assert answers(classifier) == before
+    assert classifier.counts() == {NAMES[0]: 12, NAMES[1]: 12}
+    classifier.forget(NAMES[0])
+    assert classifier.learn(*lesson([0])).pictures == 12
+
+
+def test_memory_does_not_grow_with_questions(weights: Path) -> None:
+    classifier = taught(weights, [[0, 1, 2]])
+    for _ in range(3):
+        classifier.predict(TEST.batch(slice(None)).x)
+    assert len(classifier.learner.frozen) <= 64
+
+
+def test_a_folder_for_tests_is_not_learned(weights: Path, tmp_path: Path) -> None:
+    names = [f"{part}/{label}/{n}.png" for part in ("train", "test") for label in "ab" for n in range(4)]
+    found = taught(weights, []).learn(write_images(tmp_path / "both", names))
+    assert (found.pictures, found.left_out) == (8, 8)
+
+
+def test_classifiers_that_see_otherwise_are_not_merged(weights: Path) -> None:
+    small, large = taught(weights, [[0, 1]]), taught(weights, [[2, 3]], image_size=64)
+    with pytest.raises(ValueError, match="the same values and the same backbone"):
+        small.merge(large)
+
+
+def test_answers_that_are_all_right_leave_some_doubt(weights: Path) -> None:
+    found = calibrated(torch.eye(4).repeat(3, 1) * 9, torch.arange(4).repeat(3))
+    assert max(found.confidences) < 1
+    assert found.least_confidence(0.99) is None
+    assert found.least_confidence(0.9) is not None
+    assert all(answer.confidence < 1 for answer in taught(weights, [[0, 1]]).predict(TEST.batch(slice(None)).x))
+
+
+def test_a_forgotten_class_is_no_answer(weights: Path) -> None:
+    classifier = taught(weights, [[0, 1, 2, 3]])
+    classifier.forget(NAMES[1])
+    classifier.forget(NAMES[2])
+    for answer in classifier.predict(TEST.batch(slice(None)).x, top=50):
+        assert {label for label, _ in answer.top} == {NAMES[0], NAMES[3]}
+
+
+@pytest.mark.parametrize("label", ["unknown", " mug", ""])
+def test_labels_that_cannot_be_are_refused_everywhere(label: str, weights: Path, tmp_path: Path) -> None:
+    classifier = taught(weights, [[0, 1]])
+    with pytest.raises(ValueError, match="label"):
+        classifier.learn([(lesson([2])[0][0], label)])
+    with pytest.raises(ValueError, match="label"):
+        classifier.rename(NAMES[0], label)
+    if label:
+        with pytest.raises(ValueError, match="label"):
+            classifier.learn(write_images(tmp_path / "pictures", [f"{label}/1.png", "b/1.png"]))

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_a_hostile_file_is_refused(name: str, value: torch.Tensor, weights: Path
     taught(weights).save(tmp_path / "shop")
     path, header = tmp_path / "shop" / files.MODEL, files.read_header(tmp_path / "shop")
     tensors = load_file(path)
-    place = dict(header["learner"]["dict"])[name]["tensor"]
+    place = dict(dict(header["learner"]["dict"])["learned"]["dict"])[name]["tensor"]
     save_file(tensors | {place: value}, path, metadata={"promptpool": json.dumps(header)})
     with pytest.raises(BadFileError, match="damaged"):
         ContinualClassifier.load(tmp_path / "shop")
@@ -135,6 +136,58 @@ def test_a_later_format_says_so(weights: Path, tmp_path: Path) -> None:
     save_file(load_file(path), path, metadata={"promptpool": json.dumps(header)})
     with pytest.raises(BadFileError, match="later version of promptpool"):
         ContinualClassifier.load(tmp_path / "shop")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("values", "projections"), 10**12),
+        (("backbone", "image_size"), 10**7),
+        (("backbone", "origin"), None),
+        (("version",), "one"),
+        (("labels",), ["a", "a", "b"]),
+        (("labels",), ["a", "\x1b[2J", "b"]),
+        (("calibration", "temperature"), 0),
+        (("lessons",), [{}]),
+    ],
+)
+def test_a_header_that_cannot_be_is_refused(path: tuple[str, ...], value: Any, weights: Path, tmp_path: Path) -> None:
+    taught(weights).save(tmp_path / "shop")
+    file, header = tmp_path / "shop" / files.MODEL, files.read_header(tmp_path / "shop")
+    place = header
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    save_file(load_file(file), file, metadata={"promptpool": json.dumps(header)})
+    with pytest.raises(BadFileError, match="damaged"):
+        ContinualClassifier.load(tmp_path / "shop")
+    with pytest.raises(BadFileError, match="damaged"):
+        files.undo(tmp_path / "shop")
+
+
+def test_a_folder_of_other_things_is_not_written_to(weights: Path, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "README.md").write_text("mine")
+    with pytest.raises(BadFileError, match="a folder with other things in it"):
+        taught(weights).save(tmp_path / "project")
+    assert (tmp_path / "project" / "README.md").read_text() == "mine"
+
+
+def test_a_version_that_was_never_finished_is_no_version(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(28, f"No space left on device: {source.name}", str(target))
+
+    classifier, folder = taught(weights), tmp_path / "shop"
+    for _ in range(2):  # the first time there is no classifier yet
+        monkeypatch.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space"):
+            classifier.save(folder)
+        monkeypatch.undo()
+        classifier.save(folder)
+    assert files.versions(folder) == [1, 2]
+    assert files.undo(folder) == 1
 
 
 def test_two_at_once_are_refused(weights: Path, tmp_path: Path) -> None:
@@ -182,7 +235,7 @@ def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path) -> None:
         assert typed(*words).exit_code == 0
     assert "knows 2 classes: b, c" in typed("forget", shop, "a").output
     assert "knows 2 classes: b, dog" in typed("rename", shop, "c", "dog").output
-    assert typed("undo", shop).output.strip().endswith("version 3 again")
+    assert typed("undo", shop).output.strip().endswith("version 3 again: 2 lessons, 2 classes: b, c")
     assert "knows 2 classes" in typed("merge", shop, shop, "--into", tmp_path / "both").output
     refused = typed("learn", shop, months[0], "--method", "l2p")
     assert refused.exit_code == 2

@@ -90,12 +90,16 @@ class FeatureFiles:
         if len(paths) <= MANY:
             return
         rows: dict[int, Tensor] = {}
+        joined = []
         for path in paths:
-            with suppress(BadFileError, SafetensorError, OSError):
+            with suppress(BadFileError, SafetensorError, OSError):  # another process may have joined them meanwhile
                 ids, features = self._read(path)
                 rows |= dict(zip(ids.tolist(), features, strict=True))
+                joined.append(path)
+        if not rows:
+            return
         self._write(torch.tensor(list(rows)), torch.stack(list(rows.values())))
-        for path in paths:
+        for path in joined:
             path.unlink(missing_ok=True)
 
 
@@ -103,8 +107,8 @@ def limit() -> int:
     """The most bytes that all files together may have."""
     text = os.environ.get("PROMPTPOOL_FEATURES_GB") or "4"
     try:
-        return int(float(text) * 1e9)
-    except ValueError:
+        return max(int(float(text) * 1e9), 0)
+    except (ValueError, OverflowError):
         raise ValueError(f"PROMPTPOOL_FEATURES_GB = {text!r}: must be a number, the most gigabytes to keep") from None
 
 

@@ -34,12 +34,16 @@ class Calibration:
         """Of scores [n, C], minus infinity for a class that is not known: [n, C]."""
         return torch.softmax(scores.double() / self.temperature, dim=1)
 
-    def least_confidence(self, sure: float) -> float:
-        """The least confidence above which at least the share `sure` of the examples was right; 2 if there is none."""
-        least, correct = 2.0, 0
+    def least_confidence(self, sure: float) -> float | None:
+        """The least confidence above which the share `sure` of answers is right; None if that cannot be said.
+
+        One example that was right and one that was wrong are added to those that were counted, so that few examples
+        make nobody sure.
+        """
+        least, correct = None, 0
         for number, (confidence, is_right) in enumerate(zip(self.confidences, self.right, strict=True), start=1):
             correct += is_right
-            if correct / number >= sure:
+            if (correct + 1) / (number + 2) >= sure:
                 least = confidence
         return least
 
@@ -55,7 +59,7 @@ def calibrated(scores: Tensor, labels: Tensor, distances: Tensor | None = None) 
     scores, labels = scores[usable].double(), labels[usable]
     if len(labels) == 0 or len(scores[0].isfinite().nonzero()) < 2:
         return Calibration()
-    losses = {each: _loss(scores / each, labels) for each in TEMPERATURES}
+    losses = {each: _loss(scores[:, scores[0].isfinite()] / each, _among(scores[0], labels)) for each in TEMPERATURES}
     temperature = min(losses, key=losses.__getitem__)
     confidence, answer = torch.softmax(scores / temperature, dim=1).max(dim=1)
     order = confidence.argsort(descending=True, stable=True)
@@ -65,13 +69,23 @@ def calibrated(scores: Tensor, labels: Tensor, distances: Tensor | None = None) 
     return Calibration(
         temperature,
         farthest,
-        tuple(round(value, 6) for value in confidence[order].tolist()),
+        tuple(confidence[order].tolist()),
         tuple((answer == labels)[order].tolist()),
     )
 
 
+def _among(scores: Tensor, labels: Tensor) -> Tensor:
+    """Labels as places among the known classes."""
+    known = scores.isfinite().nonzero().flatten()
+    return torch.searchsorted(known, labels)
+
+
 def _loss(scores: Tensor, labels: Tensor) -> float:
-    return float(torch.nn.functional.cross_entropy(scores, labels))
+    """The negative log-likelihood, as if one example more had been of another class (after Platt, 1999).
+
+    Without it examples that are all right would make every answer entirely sure.
+    """
+    return float(torch.nn.functional.cross_entropy(scores, labels, label_smoothing=1 / (len(labels) + 2)))
 
 
 def calibration_error(confidence: Tensor, right: Tensor, bins: int = 10) -> float:

@@ -23,10 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.weights import SHIPPED, load_backbone
 from promptpool.checks import below_one
 from promptpool.classifier.calibration import MOST, Calibration, calibrated
-from promptpool.classifier.pictures import Labelled, Picture, checked_label, is_one, labelled, unlabelled
+from promptpool.classifier.pictures import UNKNOWN, Labelled, Picture, checked_label, is_one, labelled, unlabelled
 from promptpool.data.stream import Batch, Examples, Experience, Stream, content_id
 from promptpool.data.views import ImageView
 from promptpool.experiments.catalogue import benchmarks, methods, pair
@@ -40,7 +41,6 @@ from promptpool.progress import report
 from promptpool.training.loop import Plan, Session
 
 METHOD = "closed-form"
-UNKNOWN = "unknown"
 HELD_OUT = 0.1
 FEWEST = 5  # a class with fewer pictures has none to hold out
 AT_ONCE = 64
@@ -75,7 +75,8 @@ class Lesson:
     before: float | None = None  # of earlier pictures, before it
     after: float | None = None  # and after it
     doubtful: tuple[tuple[str, str, str], ...] = ()  # picture, its label, and what it looks like
-    duplicates: int = 0  # pictures that were there twice
+    duplicates: int = 0  # copies of pictures that were learned before, or stood earlier in the lesson
+    left_out: int = 0  # pictures of a test folder
     skipped: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
 
@@ -91,6 +92,7 @@ class Knowledge:
     labels: list[str] = field(default_factory=list)  # by the number of their class; "" for one that was forgotten
     lessons: list[Lesson] = field(default_factory=list)
     calibration: Calibration = field(default_factory=Calibration)
+    ids: dict[int, int] = field(default_factory=dict)  # of every learned picture, by its content: the class
 
 
 class ContinualClassifier:
@@ -116,7 +118,8 @@ class ContinualClassifier:
         below_one(held_out=held_out)
         if method not in methods():
             raise ValueError(f"method = {method!r}: must be one of {', '.join(methods())}")
-        self.backbone_name, self.method = str(backbone), method
+        there = str(backbone) not in SHIPPED and Path(backbone).exists()
+        self.backbone_name, self.method = str(Path(backbone).resolve() if there else backbone), method
         self.held_out, self.keep_held_out, self.seed = held_out, keep_held_out, seed
         self.values = values
         self.backbone = load_backbone(backbone, image_size=image_size).eval()
@@ -168,6 +171,9 @@ class ContinualClassifier:
         self.known.labels += new
         table = torch.tensor([self.known.labels.index(label) for label in found.labels], dtype=torch.long)
         examples = found.examples.relabel(table)
+        fresh = self._fresh(examples)
+        copies, examples = len(examples) - len(fresh), examples.select(fresh)
+        names = tuple(found.names[row] for row in fresh.tolist())
         held = _held_out(examples, self.held_out)
         self._teach(examples.select(~held), number)
         judged = examples.select(held)
@@ -177,8 +183,9 @@ class ContinualClassifier:
             if not self.keep_held_out:
                 self._teach(judged, number)
             self._calibrate()
-        else:
+        elif len(judged):
             self.known.calibration = calibrated(scores, judged.y)
+        self.known.ids |= dict(zip(examples.ids.tolist(), examples.y.tolist(), strict=True))
         counts = torch.bincount(examples.y, minlength=len(self.known.labels)).tolist()
         lesson = Lesson(
             number=number + 1,
@@ -189,13 +196,33 @@ class ContinualClassifier:
             accuracy=accuracy,
             before=before,
             after=self._accuracy(earlier),
-            doubtful=self._doubtful(examples, found.names),
-            duplicates=len(examples) - len(examples.ids.unique()),
+            doubtful=self._doubtful(examples, names),
+            duplicates=copies,
+            left_out=found.left_out,
             skipped=found.skipped,
             seconds=round(time.monotonic() - begin, 1),
         )
         self.known.lessons.append(lesson)
+        self._empty_stores()
         return lesson
+
+    def _fresh(self, examples: Examples) -> Tensor:
+        """The places of pictures that are no copies of others; methods that take steps may see one again."""
+        if not isinstance(self.learner, ClosedForm):
+            return torch.arange(len(examples))
+        first: dict[tuple[int, int], int] = {}
+        for place, key in enumerate(zip(examples.ids.tolist(), examples.y.tolist(), strict=True)):
+            if self.known.ids.get(key[0]) != key[1]:
+                first.setdefault(key, place)
+        return torch.tensor(list(first.values()), dtype=torch.long)
+
+    def _empty_stores(self) -> None:
+        """Let go of the features of pictures that were seen, so that memory does not grow with questions."""
+        if self.learner.reads_frozen:
+            store = self.learner.frozen
+            self.learner.frozen = FrozenFeatures(store.backbone, store.view, store.readout)
+        if isinstance(self.learner, ClosedForm) and self.learner.prompted is not None:
+            self.learner.read_with(self.learner.pool)
 
     def _teach(self, examples: Examples, number: int) -> None:
         """One experience of a stream that has no end."""
@@ -240,8 +267,11 @@ class ContinualClassifier:
         if not isinstance(self.learner, ClosedForm) or len(kept) == 0:
             return None
         rows, labels = self.learner.rows[kept], self.learner.labels[kept]
-        answers = self.learner.leave_one_out(rows, labels).argmax(dim=1)
-        return float((answers == labels).double().mean())
+        several = self.learner.sums.counts[labels] > 1  # the only picture of a class says nothing when it is left out
+        if not several.any():
+            return None
+        answers = self.learner.leave_one_out(rows[several], labels[several]).argmax(dim=1)
+        return float((answers == labels[several]).double().mean())
 
     def accuracies(self) -> dict[str, float]:
         """For each class the share of its learned pictures that are right as if they had not been learned."""
@@ -250,7 +280,14 @@ class ContinualClassifier:
         kept = self._kept()
         rows, labels = self.learner.rows[kept], self.learner.labels[kept]
         right = self.learner.leave_one_out(rows, labels).argmax(dim=1) == labels
-        return {self.known.labels[c]: float(right[labels == c].double().mean()) for c in labels.unique().tolist()}
+        several = [c for c in labels.unique().tolist() if self.learner.sums.counts[c] > 1]
+        return {self.known.labels[c]: float(right[labels == c].double().mean()) for c in several}
+
+    def counts(self) -> dict[str, int]:
+        """How many pictures of each class were learned."""
+        if isinstance(self.learner, ClosedForm):
+            return {label: int(self.learner.sums.counts[self._number(label)]) for label in self.labels}
+        return {label: sum(each.counts.get(label, 0) for each in self.known.lessons) for label in self.labels}
 
     def _calibrate(self) -> None:
         """Find out how sure answers are, from examples that are scored as if they had not been learned."""
@@ -266,14 +303,16 @@ class ContinualClassifier:
 
     def _doubtful(self, examples: Examples, names: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
         """The learned pictures that most look like another class than their label says."""
-        if not isinstance(self.learner, ClosedForm) or self.keep_held_out or len(self.labels) < 2:
+        if not isinstance(self.learner, ClosedForm) or self.keep_held_out or len(self.labels) < 2 or not len(examples):
             return ()
         rows = torch.cat([self.learner.read(batch) for batch in examples.batches(AT_ONCE)])
         scores = self.learner.leave_one_out(rows, examples.y)[:, : len(self.known.labels)]
         shares = self.known.calibration.probabilities(scores)
         own = shares.gather(1, examples.y[:, None])[:, 0]
         best, answers = shares.max(dim=1)
-        order = [row for row in (best - own).argsort(descending=True).tolist() if answers[row] != examples.y[row]]
+        several = self.learner.sums.counts[examples.y] > 1
+        wrong = ((answers != examples.y) & several).nonzero().flatten()
+        order = wrong[(best - own)[wrong].argsort(descending=True)].tolist()
         return tuple(
             (names[row], self.known.labels[int(examples.y[row])], self.known.labels[int(answers[row])])
             for row in order[:DOUBTFUL]
@@ -294,7 +333,10 @@ class ContinualClassifier:
             raise ValueError("nothing was learned yet: learn first")
         if sure is not None and not 0 < sure <= 1:
             raise ValueError(f"sure = {sure}: must be above 0 and at most 1")
+        if top < 1:
+            raise ValueError(f"top = {top}: must be at least 1")
         least = 0.0 if sure is None else self.known.calibration.least_confidence(sure)
+        least = 2.0 if least is None else least
         waiting: list[Picture] = []
         for picture in unlabelled(data, size=self.backbone.image_size):
             waiting.append(picture)
@@ -305,33 +347,35 @@ class ContinualClassifier:
 
     def _answers(self, pictures: list[Picture], top: int, least: float) -> Iterator[Prediction]:
         images = [picture.pixels for picture in pictures if picture.pixels is not None]
-        shares, far = self._asked(torch.stack(images)) if images else (torch.zeros(0, 0), torch.zeros(0))
-        rows = iter(zip(shares, far.tolist(), strict=True))
+        scores, far = self._asked(torch.stack(images)) if images else (torch.zeros(0, 0), torch.zeros(0))
+        rows = iter(zip(scores, far.tolist(), strict=True))
         for picture in pictures:
             if picture.pixels is None:
                 yield Prediction(picture.name, UNKNOWN, 0.0, (), picture.reason)
                 continue
-            row, is_far = next(rows)
-            values, places = row.topk(min(top, len(self.labels)))
-            best = tuple((self.known.labels[p], float(v)) for v, p in zip(values, places.tolist(), strict=True))
+            (row, is_far), known = next(rows), [n for n, label in enumerate(self.known.labels) if label]
+            places = sorted(known, key=lambda n: -float(row[n]))[:top]
+            shown = self.known.calibration.probabilities(row[None])[0]
+            best = tuple((self.known.labels[place], float(shown[place])) for place in places)
             unknown = bool(is_far) or best[0][1] < least
             yield Prediction(picture.name, UNKNOWN if unknown else best[0][0], best[0][1], best)
 
     def _asked(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The share of each class [n, C], and True for pictures that are like none of them [n]."""
+        """The score of each class [n, C], and True for pictures that are like none of them [n]."""
+        self._empty_stores()
         ids = torch.tensor([content_id(image.numpy()) for image in images], dtype=torch.long)
         batch = Batch(images, torch.zeros(len(images), dtype=torch.long), ids)
-        shares = self.known.calibration.probabilities(self._score(batch))
-        farthest = self.known.calibration.farthest
+        scores, farthest = self._score(batch), self.known.calibration.farthest
         if farthest is None or not isinstance(self.learner, ClosedForm) or self.learner.gaussian is None:
-            return shares, torch.zeros(len(images), dtype=torch.bool)
-        return shares, self.learner.distance(self.learner.read(batch)) > farthest
+            return scores, torch.zeros(len(images), dtype=torch.bool)
+        return scores, self.learner.distance(self.learner.read(batch)) > farthest
 
     def forget(self, label: str) -> None:
         """Take a class out, as if it had never been learned; only the closed form can."""
         number = self._number(label)
         self._exact("take a class out").forget([number])
         self.known.labels[number] = ""
+        self.known.ids = {identity: owner for identity, owner in self.known.ids.items() if owner != number}
         self._calibrate()
 
     def rename(self, old: str, new: str) -> None:
@@ -343,8 +387,10 @@ class ContinualClassifier:
         if new not in self.known.labels:
             self.known.labels[number] = new
             return
-        self._exact("make one class of two").relabel(number, self.known.labels.index(new))
+        into = self.known.labels.index(new)
+        self._exact("make one class of two").relabel(number, into)
         self.known.labels[number] = ""
+        self.known.ids = {identity: into if owner == number else owner for identity, owner in self.known.ids.items()}
         self._calibrate()
 
     def merge(self, other: ContinualClassifier) -> None:
@@ -352,11 +398,11 @@ class ContinualClassifier:
         own, others = self._exact("be merged"), other._exact("be merged")
         if self.backbone.origin != other.backbone.origin:
             raise ValueError(f"the backbones differ: {self.backbone.origin} and {other.backbone.origin}")
-        if own.settings() != others.settings():
-            raise ValueError("only classifiers whose methods have the same values can be merged")
+        own.check_fits(others)
         self.known.labels += [label for label in other.labels if label not in self.known.labels]
         table = [self.known.labels.index(label) if label else 0 for label in other.known.labels]
         own.add_rows(others.rows, torch.tensor(table, dtype=torch.long)[others.labels])
+        self.known.ids |= {identity: table[owner] for identity, owner in other.known.ids.items()}
         for lesson in other.known.lessons:
             self.known.lessons.append(replace(lesson, number=len(self.known.lessons) + 1))
         self._calibrate()

@@ -28,6 +28,7 @@ from torch import Tensor
 from promptpool import __version__
 from promptpool.classifier.calibration import Calibration
 from promptpool.classifier.classifier import ContinualClassifier, Knowledge, Lesson
+from promptpool.classifier.pictures import checked_label
 from promptpool.errors import BadFileError
 from promptpool.files import locked, write_whole
 from promptpool.learners.closed_form import ClosedForm
@@ -43,12 +44,18 @@ BROKEN = (SafetensorError, OSError, AttributeError, IndexError, KeyError, Runtim
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Hold a classifier's folder, so that no other process changes it meanwhile."""
+    if folder.exists() and not folder.is_dir():
+        raise BadFileError(f"{folder}: is a file, and a classifier is a folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder / ".lock"):
             yield
     except BlockingIOError as error:
         raise BadFileError(f"{folder}: another process is at work on this classifier, try again later") from error
+
+    finally:
+        with suppress(OSError):  # nothing came of a new one
+            folder.rmdir()
 
 
 def is_classifier(folder: Path) -> bool:
@@ -57,15 +64,31 @@ def is_classifier(folder: Path) -> bool:
 
 def save(classifier: ContinualClassifier, folder: Path) -> None:
     """Write a new version; the one before is kept for undo."""
-    if folder.exists() and not folder.is_dir():
-        raise BadFileError(f"{folder}: is a file, and a classifier is a folder")
-    number = max([0, *versions(folder)]) + 1
+    check_place(folder)
+    present = read_header(folder)["version"] if is_classifier(folder) else 0
+    _remove_after(folder, present)  # of a version that was never finished
+    number = present + 1
     header = described(classifier) | {"version": number}
     tensors: dict[str, Tensor] = {}
-    header["learner"] = pack(_learned(classifier), tensors)
+    ids = classifier.known.ids
+    pictures = {"ids": torch.tensor(list(ids)), "owners": torch.tensor(list(ids.values()), dtype=torch.long)}
+    header["learner"] = pack({"learned": _learned(classifier), **pictures}, tensors)
     content = packed(tensors, metadata={"promptpool": json.dumps(header)})
     write_whole(folder / VERSIONS / f"{number:04}.safetensors", content)
     _install(folder, number)
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder that is no classifier and has other things in it."""
+    others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if not is_classifier(folder) and set(others) - {".lock", VERSIONS}:
+        raise BadFileError(f"{folder}: is a folder with other things in it; a new classifier needs a name of its own")
+
+
+def _remove_after(folder: Path, number: int) -> None:
+    for later in versions(folder):
+        if later > number:
+            (folder / VERSIONS / f"{later:04}.safetensors").unlink(missing_ok=True)
 
 
 def _install(folder: Path, number: int) -> None:
@@ -76,7 +99,7 @@ def _install(folder: Path, number: int) -> None:
         os.fsync(file.fileno())
     temporary.replace(folder / MODEL)
     header = read_header(folder)
-    shown = {name: value for name, value in header.items() if name != "learner"}
+    shown = {name: value for name, value in header.items() if name not in ("learner", "calibration")}
     write_whole(folder / CONFIG, json.dumps(shown, indent=2, ensure_ascii=False).encode())
     write_whole(folder / CARD, card(header).encode())
     for old in versions(folder)[:-KEPT]:
@@ -96,9 +119,7 @@ def undo(folder: Path) -> int:
     if not earlier:
         raise BadFileError(f"{folder}: there is no version before this one")
     _install(folder, earlier[-1])
-    for number in versions(folder):
-        if number > earlier[-1]:
-            (folder / VERSIONS / f"{number:04}.safetensors").unlink(missing_ok=True)
+    _remove_after(folder, earlier[-1])
     return earlier[-1]
 
 
@@ -145,7 +166,30 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise BadFileError(f"{path}: no classifier of ours")
     if header["format"] != FORMAT:
         raise BadFileError(f"{path}: written by a later version of promptpool ({header['format']}); install that one")
+    try:
+        _check(header)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
     return header
+
+
+def _check(header: dict[str, Any]) -> None:
+    """Raise unless what is about to be used can be meant; nothing large is made of a number before."""
+    backbone, values, labels = header["backbone"], header["values"], header["labels"]
+    if not isinstance(backbone["origin"], str) or not isinstance(backbone["name"], str):
+        raise TypeError("the backbone has no name or no hash")
+    numbers = {"version": (header["version"], 10**9), "image_size": (backbone["image_size"], 4096)}
+    numbers["projections"] = (values.get("projections", 1), 100_000)
+    for name, (number, most) in numbers.items():
+        if type(number) is not int or not 0 <= number <= most:
+            raise ValueError(f"{name} = {number!r}")
+    known = [checked_label(label) for label in labels if label]
+    if len(set(known)) < len(known):
+        raise ValueError("a label is there twice")
+    if not header["calibration"]["temperature"] > 0:
+        raise ValueError("temperature")
+    for lesson in header["lessons"]:
+        _lesson(lesson)
 
 
 def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassifier:
@@ -163,10 +207,14 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             seed=header["seed"],
             **header["values"],
         )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, BadFileError):
-            raise
-        raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
+    except BROKEN as error:
+        reason = " ".join(str(error).split())
+        if backbone is not None:
+            raise BadFileError(
+                f"{folder}: was taught on {known['name']}, and {backbone} does not fit: {reason}"
+            ) from error
+        hint = "" if isinstance(error, RuntimeError) else "; --backbone FILE says where the backbone lies now"
+        raise BadFileError(f"{folder}: cannot be opened: {reason}{hint}") from error
     if classifier.backbone.origin != known["origin"]:
         raise BadFileError(
             f"{folder}: was taught on another backbone: {known['origin']}, and {classifier.backbone_name} is "
@@ -182,8 +230,10 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
 
 
 def _restore(classifier: ContinualClassifier, header: dict[str, Any], learned: dict[str, Any]) -> None:
-    labels = [str(label) for label in header["labels"]]
-    learner = classifier.learner
+    labels, learner = list(header["labels"]), classifier.learner
+    ids, owners, learned = learned["ids"], learned["owners"], learned["learned"]
+    if len(ids) != len(owners) or (len(owners) and not 0 <= int(owners.min()) <= int(owners.max()) < len(labels)):
+        raise ValueError("pictures lie beyond the classes")
     if set(learned) == {"rows", "labels"} and isinstance(learner, ClosedForm):
         rows, numbers = learned["rows"], learned["labels"]
         fits = rows.dtype == torch.half and rows.ndim == 2 and rows.shape == (len(numbers), len(learner.directions))
@@ -199,7 +249,9 @@ def _restore(classifier: ContinualClassifier, header: dict[str, Any], learned: d
     learner.eval()
     calibration: dict[str, Any] = dict(header["calibration"])
     calibration |= {name: tuple(calibration[name]) for name in ("confidences", "right")}
-    classifier.known = Knowledge(labels, [_lesson(each) for each in header["lessons"]], Calibration(**calibration))
+    lessons = [_lesson(each) for each in header["lessons"]]
+    pictures = dict(zip(ids.tolist(), owners.tolist(), strict=True))
+    classifier.known = Knowledge(labels, lessons, Calibration(**calibration), pictures)
 
 
 def _lesson(values: dict[str, Any]) -> Lesson:

@@ -25,6 +25,8 @@ from promptpool.data.stream import Examples, content_id
 from promptpool.data.workers import in_advance, threads_here
 from promptpool.errors import BadFileError
 
+UNKNOWN = "unknown"
+
 
 class Labelled(NamedTuple):
     """Pictures to learn from."""
@@ -33,6 +35,7 @@ class Labelled(NamedTuple):
     labels: tuple[str, ...]  # the different ones, in natural order
     names: tuple[str, ...]  # what to call each picture
     skipped: tuple[tuple[str, str], ...] = ()
+    left_out: int = 0  # pictures of a test folder, which are not to learn from
 
 
 class Picture(NamedTuple):
@@ -79,10 +82,11 @@ def _from_folder(path: Path, size: int, strict: bool) -> Labelled:
     if not path.exists():
         raise BadFileError(f"{path}: no such file or folder")
     store, entries = entries_of(path)
-    decoded = read_images(store, entries, size=size, strict=strict)
-    labels = tuple(sorted({entry.label for entry in decoded.entries}, key=natural))
+    trained = [entry for entry in entries if entry.split != "test"] or entries
+    decoded = read_images(store, trained, size=size, strict=strict)
+    labels = tuple(sorted({checked_label(entry.label) for entry in decoded.entries}, key=natural))
     names = tuple(printable(entry.name) for entry in decoded.entries)
-    return Labelled(decoded.examples(labels), labels, names, decoded.skipped)
+    return Labelled(decoded.examples(labels), labels, names, decoded.skipped, len(entries) - len(trained))
 
 
 def _pairs(data: Any, labels: Iterable[object] | None) -> Iterator[tuple[Any, object]]:
@@ -113,6 +117,8 @@ def checked_label(text: str) -> str:
     """A label, if it can be one."""
     if not text or text != text.strip() or not text.isprintable():
         raise ValueError(f"label {text!r}: must be text that can be printed, without spaces around it")
+    if text == UNKNOWN:
+        raise ValueError(f"label {text!r}: is what the answer is for pictures like none that were learned")
     return text
 
 

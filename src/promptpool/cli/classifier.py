@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from promptpool.classifier import files
-from promptpool.classifier.classifier import METHOD, UNKNOWN, ContinualClassifier, Lesson, Prediction
-from promptpool.classifier.pictures import labelled
+from promptpool.classifier.classifier import METHOD, ContinualClassifier, Lesson, Prediction
+from promptpool.classifier.pictures import UNKNOWN, labelled
 from promptpool.cli.display import in_words, pairs_table, reading
 from promptpool.cli.errors import user_errors
 from promptpool.errors import BadFileError, skipped_text
@@ -44,7 +44,7 @@ def learn(
         if files.is_classifier(name):
             classifier = _reopened(name, backbone, method, image_size)
         else:
-            _only_new(name)
+            files.check_place(name)
             classifier = ContinualClassifier(backbone or "vit-glyphs", method=method or METHOD, image_size=image_size)
         if classifier.knows_drawings_only:
             typer.echo(f"note: {PHOTOGRAPHS}", err=True)
@@ -52,11 +52,6 @@ def learn(
             lesson = classifier.learn(data, strict=strict)
         files.save(classifier, name)
         _tell(lesson, classifier, name)
-
-
-def _only_new(name: Path) -> None:
-    if name.is_dir() and any(each.name != ".lock" for each in name.iterdir()):
-        raise BadFileError(f"{name}: is a folder with other things in it; a new classifier needs a name of its own")
 
 
 def _reopened(name: Path, backbone: str | None, method: str | None, image_size: int | None) -> ContinualClassifier:
@@ -84,7 +79,9 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
     if lesson.skipped:
         rows["files"] = skipped_text(lesson.skipped)
     if lesson.duplicates:
-        rows["duplicates"] = f"{lesson.duplicates:,} pictures were there twice"
+        rows["copies"] = f"{lesson.duplicates:,} of pictures that it had already, not learned again"
+    if lesson.left_out:
+        rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate {name} FOLDER judges on them"
     Console().print(pairs_table(f"lesson {lesson.number}", rows))
     if lesson.doubtful:
         table = Table("picture", "its label", "looks like", box=None, title="labels to look at", title_justify="left")
@@ -112,6 +109,8 @@ def predict(
         if as_csv and as_json:
             raise ConfigError("--csv, --json: give one of them")
         classifier = files.load(name, backbone=backbone)
+        if sure is not None and classifier.known.calibration.least_confidence(sure) is None:
+            typer.echo(f"note: too few examples were learned to be {100 * sure:g} % sure of anything", err=True)
         answers = classifier.predictions(pictures, top=top, sure=sure)
         if as_csv:
             _write_csv(answers)
@@ -170,7 +169,9 @@ def evaluate(
         Console().print(table)
         strange = [label for label in found.labels if label not in classifier.labels]
         if strange:
-            typer.echo(f"not among its classes: {_listed(strange)}")
+            typer.echo(f"not among its classes, where only unknown could be right: {_listed(strange)}")
+            known = sum(found.labels[y] not in strange for y in found.examples.y.tolist())
+            typer.echo(f"{100 * right / max(known, 1):.1f} % of the {known:,} pictures of known classes are right")
         typer.echo(f"{100 * right / len(answers):.1f} % of {len(answers):,} pictures are right")
 
 
@@ -190,11 +191,11 @@ def show(name: Name) -> None:
         if error is not None:
             rows["confidence"] = f"off by {100 * error:.1f} points on average (expected calibration error)"
         Console().print(pairs_table(str(name), rows))
-        table, shares = Table("class", "pictures", "right", box=None), classifier.accuracies()
+        table = Table("class", "pictures", "right", box=None)
+        shares, counts = classifier.accuracies(), classifier.counts()
         for label in classifier.labels:
-            count = sum(lesson.counts.get(label, 0) for lesson in classifier.lessons)
             share = f"{100 * shares[label]:.1f} %" if label in shares else "-"
-            table.add_row(escape(label), f"{count:,}", share)
+            table.add_row(escape(label), f"{counts[label]:,}", share)
         Console().print(table)
 
 
@@ -223,7 +224,7 @@ def merge(
     with _errors(), files.alone(into):
         if files.is_classifier(into):
             raise BadFileError(f"{into}: a classifier is here already")
-        _only_new(into)
+        files.check_place(into)
         classifier = files.load(first)
         classifier.merge(files.load(second))
         files.save(classifier, into)
@@ -234,27 +235,34 @@ def history(name: Name) -> None:
     """The lessons of a classifier."""
     with _errors():
         table = Table("lesson", "when", "pictures", "new classes", "right, held out", box=None)
-        for lesson in files.load(name).lessons:
-            share = "-" if lesson.accuracy is None else f"{100 * lesson.accuracy:.1f} %"
-            row = (str(lesson.number), lesson.when, f"{lesson.pictures:,}", escape(_listed(lesson.new, 6)), share)
-            table.add_row(*row)
+        for lesson in files.read_header(name)["lessons"]:
+            share = "-" if lesson["accuracy"] is None else f"{100 * lesson['accuracy']:.1f} %"
+            pictures = f"{sum(lesson['counts'].values()):,}"
+            table.add_row(str(lesson["number"]), lesson["when"], pictures, escape(_listed(lesson["new"], 6)), share)
         Console().print(table)
 
 
 def undo(name: Name) -> None:
     """Go back to the version before the last change."""
-    with _errors(), files.alone(name):
-        number = files.undo(name)
-        typer.echo(f"{name} is version {number} again")
+    with _errors():
+        files.read_header(name)
+        with files.alone(name):
+            number = files.undo(name)
+        header = files.read_header(name)
+        labels = [label for label in header["labels"] if label]
+        lessons = len(header["lessons"])
+        typer.echo(f"{name} is version {number} again: {lessons} lessons, {len(labels)} classes: {_listed(labels)}")
 
 
 @contextmanager
 def _changed(name: Path) -> Iterator[ContinualClassifier]:
-    with _errors(), files.alone(name):
-        classifier = files.load(name)
-        yield classifier
-        files.save(classifier, name)
-        typer.echo(f"{name} knows {len(classifier.labels)} classes: {_listed(list(classifier.labels))}")
+    with _errors():
+        files.read_header(name)
+        with files.alone(name):
+            classifier = files.load(name)
+            yield classifier
+            files.save(classifier, name)
+            typer.echo(f"{name} knows {len(classifier.labels)} classes: {_listed(list(classifier.labels))}")
 
 
 @contextmanager
@@ -265,3 +273,8 @@ def _errors() -> Iterator[None]:
             yield
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        except KeyboardInterrupt:
+            typer.echo("promptpool: stopped; the classifier is as it was", err=True)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever reads has read enough
+            raise typer.Exit(0) from None

@@ -240,10 +240,7 @@ class ClosedForm(Learner):
 
     def join(self, other: ClosedForm, sign: int = 1) -> None:
         """Learn all that another learner has learned, or with sign -1 unlearn it; its classes are numbered as here."""
-        if self.settings() != other.settings() or self.backbone.fingerprint() != other.backbone.fingerprint():
-            raise ValueError("only learners with the same values and the same backbone can be joined")
-        if self.prompted is not None and not torch.equal(self.pool.prompts, other.pool.prompts):
-            raise ValueError("adapt = 'prompts': the other learner's prompts were learned on other images")
+        self.check_fits(other)
         if sign < 0 and self.keep == "features":
             raise ValueError("keep = 'features': forget classes instead, rows cannot be told from equal ones")
         self.add_waiting()
@@ -255,6 +252,14 @@ class ClosedForm(Learner):
             self.rows, self.labels = torch.cat([self.rows, other.rows]), torch.cat([self.labels, other.labels])
         self._note_classes({*self.seen, *other.seen})
         self.before_evaluation()
+
+    def check_fits(self, other: ClosedForm) -> None:
+        """Raise a ValueError unless the rows of another learner mean what they mean here."""
+        same = self.settings() == other.settings() and self.view == other.view
+        if not same or self.backbone.fingerprint() != other.backbone.fingerprint():
+            raise ValueError("only learners with the same values and the same backbone can be joined")
+        if self.prompted is not None and not torch.equal(self.pool.prompts, other.pool.prompts):
+            raise ValueError("adapt = 'prompts': the other learner's prompts were learned on other images")
 
     def forget(self, classes: Iterable[int]) -> None:
         """Take classes out, as if they had never been learned; needs keep = "features"."""

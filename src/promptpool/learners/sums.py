@@ -59,6 +59,8 @@ class Sums:
         if other.width != self.width:
             raise ValueError(f"the sums are of rows of {other.width} numbers, not of {self.width}")
         self.grow(len(other.counts))
+        if sign < 0 and (self.counts[: len(other.counts)] < other.counts).any():
+            raise ValueError("examples that are not in the sums cannot be subtracted from them")
         self.counts[: len(other.counts)] += sign * other.counts
         self.sums[: len(other.counts)] += sign * other.sums
         self.gram += sign * other.gram
@@ -84,7 +86,7 @@ class Sums:
         counts, sums, gram = state["counts"], state["sums"], state["gram"]
         if gram.shape != 2 * (self.width,) or sums.shape != (len(counts), self.width):
             raise ValueError(f"the state is of another learner: its sums are not of rows of {self.width} numbers")
-        self.counts, self.sums, self.gram = counts, sums, gram
+        self.counts, self.sums, self.gram = counts.clone(), sums.clone(), gram.clone()
 
 
 class Classifier(Protocol):
