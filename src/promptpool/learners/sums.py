@@ -14,7 +14,7 @@ d examples, the usual weight of a conjugate prior. r has the least error of gene
 1979). Everything is in double precision.
 
 `leave_one_out` is the score of an example of the sums as if it were not among them, by one update of rank one;
-shrinkage and ridge stay as they are.
+shrinkage, ridge, tr(S) and n - C stay as they are.
 """
 
 from __future__ import annotations
