@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from published import random_vit, refusal, tensors_of, write_official, write_timm
 
 from promptpool.backbones.weights import load_backbone
 from promptpool.errors import BadFileError
+from published import random_vit, refusal, tensors_of, write_official, write_timm
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pth"])
