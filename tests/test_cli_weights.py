@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from local_hub import Answer, Hub, serving_hub
-from promptpool.backbones import hub as hub_module
 from promptpool.backbones.known import KNOWN
 from promptpool.cli import app
+from promptpool.data import downloads
 from published import random_vit, tensors_of, write_timm_folder, write_transformers
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    for name in ("look_up", "download"):
-        monkeypatch.setattr(hub_module, name, partial(getattr(hub_module, name), pauses=(0.0,), timeout=20.0))
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
+    monkeypatch.setattr(downloads, "TIMEOUT", 20.0)
     with serving_hub(tmp_path / "served") as server:
         monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
         write_timm_folder(server.model(TINY), tensors_of(random_vit(dim=64, heads=1)))

@@ -250,7 +250,7 @@ def test_killed_at_any_moment_the_classifier_is_whole(weights: Path, tmp_path: P
     taught(weights).save(shop)
     folder = write_images(tmp_path / "more", [f"{label}/{n}.png" for label in "xy" for n in range(6)])
     lots = random.Random(0)  # noqa: S311
-    for _ in range(6):
+    for _ in range(3):
         child = subprocess.Popen(
             [sys.executable, "-m", "promptpool", "learn", str(shop), str(folder)],
             stdout=subprocess.DEVNULL,

@@ -27,7 +27,7 @@ def test_a_signature_lists_the_shared_keywords_last_with_type_and_default() -> N
     assert list(keywords(L2P))[-4:] == SHARED
     assert keywords(L2P)["train_backbone"] == (bool, False)
     assert keywords(L2P)["pool_size"] == (int, 10)
-    assert list(keywords(NearestMean)) == ["distance", "seed"]
+    assert list(keywords(NearestMean)) == ["distance", "readout_blocks", "readout_rows", "seed"]
 
 
 def test_defaults_are_those_of_the_class() -> None:
