@@ -51,8 +51,8 @@ def compare(dataset: str, weights: str, image_size: int | None, images: list[int
     backbone = load_backbone(weights, image_size=image_size).eval()
     view = ImageView(backbone.image_size, values=backbone.values or "unit")
     apart = {"held_out": HELD_OUT} if dataset == "cifar100" else {"test_per_class": HELD_OUT}
-    directions = torch.Generator().manual_seed(0)
     for block in blocks:
+        directions = torch.Generator().manual_seed(0)
         store = FrozenFeatures(backbone, view, Readout(block, "both"))
         store.share(Path("runs/closed-form/features"))
         projection = torch.randn(store.width, PROJECTIONS, generator=directions, dtype=torch.float64)

@@ -146,6 +146,7 @@ def test_pictures_held_out_are_judged_and_then_learned(weights: Path) -> None:
     apart = taught(weights, [[0, 1, 2]], held_out=0.25, keep_held_out=True)
     assert isinstance(apart.learner, ClosedForm)
     assert len(apart.learner.rows) == 27
+    assert apart.learn(*lesson([0, 1, 2])).duplicates == 27, "those held out were not learned"
     later = classifier.learn(*lesson([3, 4]))
     assert later.before is not None
     assert later.after is not None

@@ -156,6 +156,8 @@ def test_forgetting_all_leaves_nothing() -> None:
     learner.forget([0, 1])
     assert learner.seen == ()
     assert not learner.sums.known.any()
+    assert learner.gaussian is None
+    assert learner.regression is None
     show(learner, TRAIN.select(TRAIN.y == 0))
     learner.before_evaluation()
     assert set(predict(learner, TEST).tolist()) == {0}

@@ -179,13 +179,15 @@ class ContinualClassifier:
         judged = examples.select(held)
         scores = self._scores(judged)
         accuracy = float((scores.argmax(dim=1) == judged.y).double().mean()) if len(judged) else None
+        learned = examples.select(~held)
         if isinstance(self.learner, ClosedForm):
             if not self.keep_held_out:
                 self._teach(judged, number)
+                learned = examples
             self._calibrate()
         elif len(judged):
             self.known.calibration = calibrated(scores, judged.y)
-        self.known.ids |= dict(zip(examples.ids.tolist(), examples.y.tolist(), strict=True))
+        self.known.ids |= dict(zip(learned.ids.tolist(), learned.y.tolist(), strict=True))
         counts = torch.bincount(examples.y, minlength=len(self.known.labels)).tolist()
         lesson = Lesson(
             number=number + 1,

@@ -190,6 +190,7 @@ class ClosedForm(Learner):
         self.add_waiting()
         self.head.weight.data.zero_()
         self.head.bias.data.fill_(-torch.inf)  # of classes without examples
+        self.gaussian = self.regression = None
         known, begin = self.sums.known, 0
         if not known.any():
             return
