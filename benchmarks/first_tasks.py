@@ -1,0 +1,112 @@
+"""Values on real weights: the first tasks of Split CIFAR-100, judged on held-out training images.
+
+    python benchmarks/first_tasks.py FILE --out docs/results/search_vit_tiny.csv
+    python benchmarks/first_tasks.py FILE --tasks 1 --lines dinov2
+    python benchmarks/first_tasks.py FILE "l2p plan.learning_rate=0.01" "masked-linear"
+
+Each line is a method with other values than those of the scale `small`; `--lines` names a list of them. Lines that
+stand in the file `--out` already are not run again. Whole streams are for `recommended.py` and `promptpool reproduce`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+
+from promptpool.experiments.build import SharedCache, build
+from promptpool.experiments.config import load_config
+from promptpool.files import write_whole
+from promptpool.training import learn
+
+HEADER = ["method", "values", "tasks", "images per class", "average accuracy", "seconds"]
+
+
+def _l2p(start: str, rate: float, length: int, *more: str) -> str:
+    return " ".join([f"learner.start_from={start} plan.learning_rate={rate} learner.prompt_length={length}", *more])
+
+
+RATES = tuple(f"plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01))
+SGD = tuple(f"plan.batch_size=16 plan.learning_rate={rate}" for rate in (0.0003, 0.001, 0.003, 0.01))
+LINES: dict[str, dict[str, tuple[str, ...]]] = {
+    "vit-tiny": {
+        "masked-linear": RATES,
+        "l2p": (
+            *(_l2p("scaled", rate, 5) for rate in (0.0005, 0.001, 0.002, 0.003)),
+            *(_l2p("scaled", rate, 1) for rate in (0.001, 0.003)),
+            _l2p("scaled", 0.002, 2),
+            _l2p("scaled", 0.001, 5, "learner.pull=0.1"),
+            _l2p("scaled", 0.001, 5, "learner.head_start=truncated-normal"),
+            _l2p("range", 0.001, 5),
+            _l2p("tokens", 0.003, 1),
+            _l2p("scaled", 0.001, 5, "plan.epochs=10"),
+        ),
+        "one-prompt": tuple(
+            _l2p("scaled", rate, length) for length in (5, 25) for rate in (0.0005, 0.001, 0.002, 0.003)
+        ),
+        "er": SGD,
+        "lwf": SGD,
+    },
+    "dinov2": {
+        "masked-linear": RATES,
+        "l2p": (
+            *(_l2p("tokens", rate, 5) for rate in (0.003, 0.01, 0.02, 0.04)),
+            *(_l2p("tokens", rate, 1) for rate in (0.003, 0.01, 0.03)),
+            *(_l2p("scaled", rate, 1) for rate in (0.003, 0.01)),
+            _l2p("tokens", 0.01, 2),
+            _l2p("tokens", 0.01, 1, "learner.top_k=1"),
+            _l2p("tokens", 0.01, 5, "plan.epochs=10"),
+        ),
+        "one-prompt": tuple(_l2p("tokens", rate, length) for length in (5, 25) for rate in (0.003, 0.01, 0.03)),
+    },
+}
+
+
+def accuracy(weights: str, method: str, values: Sequence[str], cache: SharedCache, tasks: int) -> float:
+    """The average accuracy after the first tasks, in per cent."""
+    built = build(load_config(f"cifar100-{method}", [f"backbone.name={weights}", *values], scale="small"), cache)
+    records = list(islice(learn(built.learner, built.stream, built.plan), tasks))
+    built.learner.frozen.keep()
+    return 100 * fmean(share for share in records[-1].accuracy if share is not None)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights")
+    parser.add_argument("given", nargs="*", metavar="line")
+    parser.add_argument("--lines", choices=LINES, default="vit-tiny")
+    parser.add_argument("--methods", nargs="+", help="of the list of lines")
+    parser.add_argument("--tasks", type=int, default=3)
+    parser.add_argument("--images", type=int, default=25, help="training images per class")
+    parser.add_argument("--image-size", type=int, default=112)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("runs/first-tasks/lines.csv"))
+    given = parser.parse_args(arguments)
+    listed = LINES[given.lines]
+    lines = given.given or [f"{method} {line}" for method in given.methods or listed for line in listed[method]]
+    cache = SharedCache(given.out.parent / "features")
+    for line in lines:
+        table = list(csv.reader(given.out.read_text().splitlines())) if given.out.exists() else [HEADER]
+        method, _, values = line.partition(" ")
+        key = [method, values, str(given.tasks), str(given.images)]
+        found = next((row for row in table if row[:4] == key), None)
+        if found is None:
+            begin = time.monotonic()
+            more = [f"backbone.image_size={given.image_size}", f"dataset.train_per_class={given.images}"]
+            more += ["dataset.test_per_class=none", "dataset.held_out=20", f"seed={given.seed}", *values.split()]
+            share = accuracy(given.weights, method, more, cache, given.tasks)
+            found = [*key, f"{share:.1f}", f"{time.monotonic() - begin:.0f}"]
+            table = list(csv.reader(given.out.read_text().splitlines())) if given.out.exists() else [HEADER]
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([*table, found])
+            write_whole(given.out, text.getvalue().encode())
+        print("  ".join(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
