@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
     from promptpool.backbones.weights import load_backbone
-    from promptpool.classifier.classifier import ContinualClassifier, Prediction
+    from promptpool.classifier.answers import Prediction
+    from promptpool.classifier.classifier import ContinualClassifier
     from promptpool.data.scenarios import (
         class_incremental,
         domain_incremental,
@@ -35,7 +36,8 @@ __version__ = "0.1.0"
 _HOME = {
     "promptpool.backbones.base": ("Backbone", "FeatureExtractor", "Readout"),
     "promptpool.backbones.weights": ("load_backbone",),
-    "promptpool.classifier.classifier": ("ContinualClassifier", "Prediction"),
+    "promptpool.classifier.answers": ("Prediction",),
+    "promptpool.classifier.classifier": ("ContinualClassifier",),
     "promptpool.data.scenarios": (
         "class_incremental",
         "domain_incremental",

@@ -4,6 +4,8 @@
     config.json           the same JSON, for people and programs that look
     README.md             a model card that writes itself
     versions/0007.safetensors    the last ten versions, for undo
+    thumbnails/           small pictures of what was learned, if that was asked for
+    .lesson/              how far a lesson is that was not finished
 
 Only `model.safetensors` counts, and it is replaced at one moment: whoever looks sees the old version or the new one,
 whatever is killed when. Reading one runs no code. The backbone is not in it, but its name and hash are.
@@ -11,6 +13,7 @@ whatever is killed when. Reading one runs no code. The backbone is not in it, bu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -26,17 +29,21 @@ from safetensors.torch import save as packed
 from torch import Tensor
 
 from promptpool import __version__
+from promptpool.classifier.answers import id_text
 from promptpool.classifier.calibration import Calibration
-from promptpool.classifier.classifier import ContinualClassifier, Knowledge, Lesson
+from promptpool.classifier.classifier import ContinualClassifier
+from promptpool.classifier.lessons import SIDE, Change, Knowledge, Lesson, Pictures
 from promptpool.classifier.pictures import checked_label
 from promptpool.errors import BadFileError
 from promptpool.files import locked, write_whole
 from promptpool.learners.closed_form import ClosedForm
-from promptpool.learners.state import restore, state
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import pack, unpack
 
-FORMAT = "promptpool-classifier-1"
+FORMAT = "promptpool-classifier-2"
+FORMATS = ("promptpool-classifier-1", FORMAT)  # those that can be read
 MODEL, CONFIG, CARD, VERSIONS = "model.safetensors", "config.json", "README.md", "versions"
+THUMBNAILS, LESSON = "thumbnails", ".lesson"
 KEPT = 10
 BROKEN = (SafetensorError, OSError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
@@ -70,18 +77,53 @@ def save(classifier: ContinualClassifier, folder: Path) -> None:
     number = present + 1
     header = described(classifier) | {"version": number}
     tensors: dict[str, Tensor] = {}
-    ids = classifier.known.ids
-    pictures = {"ids": torch.tensor(list(ids)), "owners": torch.tensor(list(ids.values()), dtype=torch.long)}
-    header["learner"] = pack({"learned": _learned(classifier), **pictures}, tensors)
+    known = classifier.known
+    held = {"rows": known.held_rows, "labels": known.held_labels, "lessons": known.held_lessons}
+    learned = {"learned": _learned(classifier), "pictures": known.pictures._asdict(), "held": held}
+    header["learner"] = pack(learned, tensors)
     content = packed(tensors, metadata={"promptpool": json.dumps(header)})
+    _write_thumbnails(classifier, folder)
     write_whole(folder / VERSIONS / f"{number:04}.safetensors", content)
     _install(folder, number)
+    _remove_thumbnails(classifier, folder)
+    shutil.rmtree(folder / LESSON, ignore_errors=True)
+
+
+def _write_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
+    for identity, content in classifier.new_thumbnails.items():
+        path = thumbnail_path(folder, id_text(identity))
+        if not path.exists():
+            write_whole(path, content)
+    classifier.new_thumbnails.clear()
+
+
+def _remove_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
+    """Remove those of pictures that are not learned any more."""
+    learned = {id_text(identity) for identity in classifier.known.pictures.ids.tolist()}
+    for path in (folder / THUMBNAILS).glob("*.jpg"):
+        if path.stem not in learned:
+            path.unlink(missing_ok=True)
+
+
+def thumbnail_path(folder: Path, identity: str) -> Path:
+    """Where the thumbnail of a picture is, if there is one."""
+    return folder / THUMBNAILS / f"{identity}.jpg"
+
+
+def progress_folder(folder: Path) -> Path:
+    """Where the next lesson notes how far it is; what another version had begun is removed."""
+    model = folder / MODEL
+    begun = hashlib.sha256(model.read_bytes()).hexdigest()[:16] if model.is_file() else "new"
+    for other in (folder / LESSON).glob("*"):
+        if other.name != begun:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder / LESSON / begun
 
 
 def check_place(folder: Path) -> None:
     """Refuse a folder that is no classifier and has other things in it."""
     others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if not is_classifier(folder) and set(others) - {".lock", VERSIONS}:
+    if not is_classifier(folder) and set(others) - {".lock", VERSIONS, LESSON, THUMBNAILS}:
         raise BadFileError(f"{folder}: is a folder with other things in it; a new classifier needs a name of its own")
 
 
@@ -136,6 +178,8 @@ def described(classifier: ContinualClassifier) -> dict[str, Any]:
         },
         "held_out": classifier.held_out,
         "keep_held_out": classifier.keep_held_out,
+        "rehearse": classifier.rehearse,
+        "thumbnails": classifier.thumbnails,
         "seed": classifier.seed,
         "labels": classifier.known.labels,
         "lessons": [asdict(lesson) for lesson in classifier.known.lessons],
@@ -148,7 +192,7 @@ def _learned(classifier: ContinualClassifier) -> dict[str, Any]:
     """What the learner has learned; of the closed form the rows alone, the sums are made of them again."""
     learner = classifier.learner
     if isinstance(learner, ClosedForm) and learner.keep == "features" and learner.adapt == "none":
-        return {"rows": learner.rows, "labels": learner.labels}
+        return {"rows": learner.rows, "labels": learner.labels, "ids": learner.ids}
     return state(learner)
 
 
@@ -164,7 +208,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise BadFileError(f"{path}: damaged, or no classifier of ours ({error})") from error
     if not isinstance(header, dict) or not str(header.get("format", "")).startswith("promptpool-classifier-"):
         raise BadFileError(f"{path}: no classifier of ours")
-    if header["format"] != FORMAT:
+    if header["format"] not in FORMATS:
         raise BadFileError(f"{path}: written by a later version of promptpool ({header['format']}); install that one")
     try:
         _check(header)
@@ -204,6 +248,8 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             image_size=int(known["image_size"]),
             held_out=header["held_out"],
             keep_held_out=header["keep_held_out"],
+            rehearse=header.get("rehearse"),
+            thumbnails=header.get("thumbnails", False),
             seed=header["seed"],
             **header["values"],
         )
@@ -229,34 +275,60 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
     return classifier
 
 
-def _restore(classifier: ContinualClassifier, header: dict[str, Any], learned: dict[str, Any]) -> None:
-    labels, learner = list(header["labels"]), classifier.learner
-    ids, owners, learned = learned["ids"], learned["owners"], learned["learned"]
-    if len(ids) != len(owners) or (len(owners) and not 0 <= int(owners.min()) <= int(owners.max()) < len(labels)):
-        raise ValueError("pictures lie beyond the classes")
-    if set(learned) == {"rows", "labels"} and isinstance(learner, ClosedForm):
+def _restore(classifier: ContinualClassifier, header: dict[str, Any], stored: dict[str, Any]) -> None:
+    labels, learner, learned = list(header["labels"]), classifier.learner, stored["learned"]
+    pictures = _pictures(stored)
+    _check_numbers(pictures.owners, len(labels), "pictures")
+    held = stored.get("held", {})
+    known = Knowledge(labels, [_lesson(each) for each in header["lessons"]], _calibration(header), pictures)
+    if held:
+        known.held_rows, known.held_labels, known.held_lessons = held["rows"], held["labels"], held["lessons"]
+        _check_rows(known.held_rows, known.held_labels, known.held_rows.shape[1], len(labels))
+    if {"rows", "labels"} <= set(learned) and isinstance(learner, ClosedForm):
         rows, numbers = learned["rows"], learned["labels"]
-        fits = rows.dtype == torch.half and rows.ndim == 2 and rows.shape == (len(numbers), len(learner.directions))
-        if not fits or numbers.dtype != torch.long or not rows.isfinite().all():
-            raise ValueError("rows and labels do not fit the method")
-        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(labels):
-            raise ValueError("labels of rows lie beyond the classes")
+        _check_rows(rows, numbers, len(learner.directions), len(labels))
         learner.grow(len(labels))
-        learner.add_rows(rows, numbers)
+        learner.add_rows(rows, numbers, learned.get("ids", torch.zeros(len(rows), dtype=torch.long)))
     else:
-        restore(learner, learned)
-        learner.before_evaluation()
-    learner.eval()
-    calibration: dict[str, Any] = dict(header["calibration"])
-    calibration |= {name: tuple(calibration[name]) for name in ("confidences", "right")}
-    lessons = [_lesson(each) for each in header["lessons"]]
-    pictures = dict(zip(ids.tolist(), owners.tolist(), strict=True))
-    classifier.known = Knowledge(labels, lessons, Calibration(**calibration), pictures)
+        classifier.restore(learned, len(labels))
+    classifier.learner.eval()
+    classifier.known = known
+
+
+def _pictures(stored: dict[str, Any]) -> Pictures:
+    """What is remembered of pictures; files of the first format have neither lessons nor small versions."""
+    if "pictures" in stored:
+        pictures = Pictures(**stored["pictures"])
+    else:
+        ids, nothing = stored["ids"], torch.zeros(len(stored["ids"]), dtype=torch.long)
+        pictures = Pictures(ids, stored["owners"], nothing, torch.zeros(len(ids), SIDE**2, dtype=torch.uint8))
+    if len({len(column) for column in pictures}) != 1 or pictures.small.shape[1:] != (SIDE**2,):
+        raise ValueError("pictures do not match")
+    return pictures
+
+
+def _check_numbers(numbers: Tensor, class_count: int, what: str) -> None:
+    if numbers.dtype != torch.long or numbers.ndim != 1:
+        raise ValueError(f"{what} have no classes")
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < class_count:
+        raise ValueError(f"{what} lie beyond the classes")
+
+
+def _check_rows(rows: Tensor, labels: Tensor, width: int, class_count: int) -> None:
+    if rows.dtype != torch.half or rows.ndim != 2 or rows.shape != (len(labels), width) or not rows.isfinite().all():
+        raise ValueError("rows and labels do not fit the method")
+    _check_numbers(labels, class_count, "labels of rows")
+
+
+def _calibration(header: dict[str, Any]) -> Calibration:
+    values: dict[str, Any] = dict(header["calibration"])
+    return Calibration(**values | {name: tuple(values[name]) for name in ("confidences", "right")})
 
 
 def _lesson(values: dict[str, Any]) -> Lesson:
-    pairs = {name: tuple(map(tuple, values[name])) for name in ("doubtful", "skipped")}
-    return Lesson(**{**values, **pairs, "new": tuple(values["new"])})
+    pairs = {name: tuple(map(tuple, values.get(name, ()))) for name in ("doubtful", "skipped", "near")}
+    suffered = tuple(Change(*each) for each in values.get("suffered", ()))
+    return Lesson(**{**values, **pairs, "new": tuple(values["new"]), "suffered": suffered})
 
 
 def card(header: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ iterable of PIL images, arrays, paths; with labels beside it, or of (picture, la
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,16 +97,36 @@ def _pairs(data: Any, labels: Iterable[object] | None) -> Iterator[tuple[Any, ob
             raise ValueError(f"{len(pictures)} pictures and {len(texts)} labels do not match")
         yield from zip(pictures, texts, strict=True)
         return
-    for item in data:
+    names = _class_names(data)
+    for item in _items(data):
         if isinstance(item, dict):  # of a Hugging Face data set
             picture = next((item[key] for key in ("image", "img", "picture") if key in item), None)
             if picture is None or "label" not in item:
                 raise ValueError("items need the keys image and label, or labels must be given beside the pictures")
-            yield picture, item["label"]
+            label = item["label"]
         elif isinstance(item, tuple | list) and len(item) == 2:
-            yield item[0], item[1]
+            picture, label = item
         else:
             raise ValueError("give labels beside the pictures, or pairs of a picture and its label")
+        yield picture, names[label] if isinstance(label, int) and 0 <= label < len(names) else label
+
+
+def _items(data: Any) -> Iterator[Any]:
+    """The items of an iterable, or of a data set of torch's, which has a length and gives an item at a time."""
+    if isinstance(data, Iterable):
+        yield from data
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        yield from (data[number] for number in range(len(data)))
+    else:
+        raise ValueError(f"{type(data).__name__}: is neither a path nor pictures with labels")
+
+
+def _class_names(data: Any) -> Sequence[str]:
+    """What a data set calls its numbered classes, as those of Hugging Face and torchvision do."""
+    features = getattr(data, "features", None)
+    label = features.get("label") if isinstance(features, Mapping) else None
+    names = getattr(label, "names", None) or getattr(data, "classes", None)
+    return names if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names) else ()
 
 
 def _label(label: object) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,7 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from promptpool.classifier import files
-from promptpool.classifier.classifier import METHOD, ContinualClassifier, Lesson, Prediction
+from promptpool.classifier.answers import Prediction
+from promptpool.classifier.classifier import METHOD, ContinualClassifier
+from promptpool.classifier.lessons import Lesson
 from promptpool.classifier.pictures import UNKNOWN, labelled
 from promptpool.cli.display import in_words, pairs_table, reading
 from promptpool.cli.errors import user_errors
@@ -37,32 +39,39 @@ def learn(
     backbone: Annotated[str | None, typer.Option(help="Pre-trained weights: a hub name or a file.")] = None,
     method: Annotated[str | None, typer.Option(help=f"How it learns; {METHOD} if nothing is said.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels of a side that the model looks at.")] = None,
+    rehearse: Annotated[int | None, typer.Option(help="Pictures of each class to keep, if the method does.")] = None,
+    keep_held_out: Annotated[bool | None, typer.Option("--keep-held-out", help="Do not learn held-out ones.")] = None,
+    thumbnails: Annotated[bool | None, typer.Option("--thumbnails", help="Keep a small version of pictures.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no picture.")] = False,
 ) -> None:
-    """Teach a classifier, new or known, from a folder of class folders."""
+    """Teach a classifier, new or known, from a folder of class folders; the same command goes on if it was killed."""
+    given = {"method": method, "image_size": image_size, "rehearse": rehearse}
+    given |= {"keep_held_out": keep_held_out, "thumbnails": thumbnails}
     with _errors(), files.alone(name):
         if files.is_classifier(name):
-            classifier = _reopened(name, backbone, method, image_size)
+            _check_same(name, given)
+            classifier = files.load(name, backbone=backbone)
         else:
             files.check_place(name)
-            classifier = ContinualClassifier(backbone or "vit-glyphs", method=method or METHOD, image_size=image_size)
+            values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+            classifier = ContinualClassifier(backbone or "vit-glyphs", **values)
         if classifier.knows_drawings_only:
             typer.echo(f"note: {PHOTOGRAPHS}", err=True)
         with reading(Console(stderr=True)):
-            lesson = classifier.learn(data, strict=strict)
+            lesson = classifier.learn(data, strict=strict, progress=files.progress_folder(name))
         files.save(classifier, name)
         _tell(lesson, classifier, name)
 
 
-def _reopened(name: Path, backbone: str | None, method: str | None, image_size: int | None) -> ContinualClassifier:
+def _check_same(name: Path, given: dict[str, Any]) -> None:
+    """Refuse other values than a classifier was made with."""
     header = files.read_header(name)
-    for what, given, known in (
-        ("--method", method, header["method"]),
-        ("--image-size", image_size, header["backbone"]["image_size"]),
-    ):
-        if given is not None and given != known:
-            raise ConfigError(f"{what} {given}: {name} was taught with {known}, which cannot be changed")
-    return files.load(name, backbone=backbone)
+    made = header | {"image_size": header["backbone"]["image_size"]}
+    for key, value in given.items():
+        if value is not None and value != made.get(key):
+            text = f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}")
+            had = made.get(key) if made.get(key) not in (None, False) else "none"
+            raise ConfigError(f"{text}: {name} was made with {had}, which cannot be changed")
 
 
 def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
@@ -76,6 +85,11 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
     }
     if lesson.before is not None and lesson.after is not None:
         rows["earlier pictures"] = f"{100 * lesson.before:.1f} % right before, {100 * lesson.after:.1f} % now"
+    for label, before, after in lesson.suffered:
+        rows[f"worse: {label}"] = f"{100 * before:.1f} % of its earlier pictures before, {100 * after:.1f} % now"
+    if lesson.near:
+        first, other = lesson.near[0]
+        rows["near-copies"] = f"{len(lesson.near):,}, such as {first}, nearly the same as {other}"
     if lesson.skipped:
         rows["files"] = skipped_text(lesson.skipped)
     if lesson.duplicates:
@@ -113,17 +127,21 @@ def predict(
             typer.echo(f"note: too few examples were learned to be {100 * sure:g} % sure of anything", err=True)
         answers = classifier.predictions(pictures, top=top, sure=sure)
         if as_csv:
-            _write_csv(answers)
+            _write_csv(answers, top)
             return
         for answer in answers:
             typer.echo(json.dumps(_as_json(answer), ensure_ascii=False) if as_json else _line(answer, top))
 
 
-def _write_csv(answers: Iterator[Prediction]) -> None:
+def _write_csv(answers: Iterator[Prediction], top: int) -> None:
+    """A line for each picture; with `top` above 1 the further guesses stand in columns of their own."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "label", "confidence", "guess", "error"])
+    further = [name for place in range(2, top + 1) for name in (f"guess {place}", f"confidence {place}")]
+    writer.writerow(["file", "label", "confidence", "guess", "error", *further])
     for answer in answers:
-        writer.writerow([answer.name, answer.label, f"{answer.confidence:.4f}", answer.guess, answer.error])
+        more = [cell for label, share in answer.top[1:] for cell in (label, f"{share:.4f}")]
+        shown = [answer.name, answer.label, f"{answer.confidence:.4f}", answer.guess, answer.error]
+        writer.writerow([*shown, *more, *[""] * (len(further) - len(more))])
 
 
 def _as_json(answer: Prediction) -> dict[str, object]:
@@ -190,6 +208,9 @@ def show(name: Name) -> None:
         error = classifier.known.calibration.error
         if error is not None:
             rows["confidence"] = f"off by {100 * error:.1f} points on average (expected calibration error)"
+        if prompts := classifier.prompt_counts():
+            used = sum(count > 0 for count in prompts)
+            rows["prompts"] = f"{used} of {len(prompts)} in use, chosen {', '.join(map(str, prompts))} times"
         Console().print(pairs_table(str(name), rows))
         table = Table("class", "pictures", "right", box=None)
         shares, counts = classifier.accuracies(), classifier.counts()
@@ -242,8 +263,15 @@ def history(name: Name) -> None:
         Console().print(table)
 
 
-def undo(name: Name) -> None:
-    """Go back to the version before the last change."""
+def undo(
+    name: Name,
+    lesson: Annotated[int | None, typer.Option(help="Take this lesson out, whatever came after it.")] = None,
+) -> None:
+    """Go back to the version before the last change, or take a lesson out of the middle."""
+    if lesson is not None:
+        with _changed(name) as classifier:
+            classifier.take_out(lesson)
+        return
     with _errors():
         files.read_header(name)
         with files.alone(name):

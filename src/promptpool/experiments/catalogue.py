@@ -128,6 +128,15 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
     return {name: value for name, value in config.items() if value}
 
 
+def memory_values(method: Method, per_class: int, class_count: int) -> Config:
+    """The learner's values that give a method its memory; BiC holds out a tenth of it, but an image of each class."""
+    if _inherited(method, "memory") is None:
+        keeping = ", ".join(name for name, each in methods().items() if _inherited(each, "memory") is not None)
+        raise ValueError(f"method = {method.name!r}: keeps no images; methods that do are {keeping}")
+    held = {"held_places": class_count} if method.name == "bic" and per_class < 10 else {}
+    return {"capacity": per_class * class_count, **held}
+
+
 def _layers(method: Method, benchmark: Benchmark, scale: str) -> Iterator[Config]:
     """What holds of a method on a benchmark at a scale, the last word last."""
     if method.like:

@@ -187,9 +187,9 @@ def _item(
 
 
 def memory_overrides(on: Benchmark, method: str, per_class: int) -> tuple[str, ...]:
-    """The overrides that give a method its memory; BiC holds out a tenth of it, but an image of each class at least."""
-    held = (f"learner.held_places={on.classes}",) if method == "bic" and per_class < 10 else ()
-    return (f"learner.capacity={per_class * (on.classes or 0)}", *held)
+    """The overrides that give a method its memory."""
+    values = catalogue.memory_values(catalogue.methods()[method], per_class, on.classes or 0)
+    return tuple(f"learner.{name}={value}" for name, value in values.items())
 
 
 def _pool(size: int, chosen: int, length: int) -> tuple[str, ...]:
