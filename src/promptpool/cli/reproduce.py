@@ -42,7 +42,9 @@ ENGINES = ("processes", "ray")
 
 def reproduce(
     target: Annotated[str, typer.Argument(help="table1 to table5, figure3, figure4, buffers, batches, or all.")],
-    scale: Annotated[str, typer.Option(help="mini: drawn characters, offline; paper: the real benchmarks.")] = "mini",
+    scale: Annotated[
+        str, typer.Option(help="mini: drawn characters, offline; small: photographs on two cores; paper.")
+    ] = "mini",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each configuration, with seeds 0, 1, ...")] = 1,
     only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*", or "Split* L2P*".')] = "*",
     show: Annotated[bool, typer.Option("--list", help="Say which runs there are and how far, and stop.")] = False,
@@ -64,7 +66,6 @@ def reproduce(
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
     console, log = Console(), Console(stderr=True)  # a table can go into a file
     with user_errors():
-        names = names_of(target)
         for name, value, allowed in (
             ("--scale", scale, tuple(SCALES)),
             ("--engine", engine, ENGINES),
@@ -72,10 +73,11 @@ def reproduce(
         ):
             if value not in allowed:
                 raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
+        names = names_of(target, scale)
         if target == "figure3" and form == "latex":
             raise ConfigError("figure3 is a picture: its numbers are had with --format csv")
         if source is not None:
-            source = stored() if source == Path("stored") else source
+            source = stored(scale) if source == Path("stored") else source
             for name, given in (
                 ("--only", only != "*"),
                 ("--list", show),

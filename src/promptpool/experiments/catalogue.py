@@ -112,6 +112,7 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
     scale = scale or benchmark.scale
     sizes = copy.deepcopy(benchmark.scales[scale])
     config |= {table: sizes.pop(table) for table in TABLES if table in sizes}
+    usual = sizes.pop("kept_per_class", benchmark.kept_per_class)
     config["dataset"] |= sizes
     layers = list(_layers(method, benchmark, scale))
     if any("backbone" in layer for layer in layers):
@@ -120,9 +121,9 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
         for table in TABLES:
             config[table] |= copy.deepcopy(layer.get(table, {}))
     memory = _inherited(method, "memory")
-    kept = benchmark.kept_per_class if memory == "benchmark" else memory
+    kept = usual if memory == "benchmark" else memory
     if kept and benchmark.classes:
-        config["learner"]["capacity"] = kept * benchmark.classes
+        config["learner"] |= memory_values(method, kept, benchmark.classes)
     if profile := next((layer["profile"] for layer in reversed(layers) if "profile" in layer), None):
         config = {"profile": profile, **({"benchmark": benchmark.profile} if benchmark.profile else {}), **config}
     return {name: value for name, value in config.items() if value}
