@@ -118,10 +118,10 @@ def test_a_damaged_csv_is_named(damage: object, tmp_path: Path) -> None:
 
 
 def test_cells_without_a_run_are_taken_from_earlier_results() -> None:
-    measured = made_result(method="L2P", accuracy="81.00")
-    old, other = replace(measured, accuracy="80.00"), made_result(method="ER", accuracy="70.00")
+    measured = made_result("L2P", 81)
+    old, other = replace(measured, accuracy="80.00"), made_result("ER", 70)
     lacking = replace(other, accuracy="", seeds="")
-    nowhere = made_result(method="BiC", accuracy="")
+    nowhere = made_result("BiC")
     found = filled_from(
         Results({"table1": [measured, lacking, nowhere]}), Results({"table1": [old, other], "table2": [old]})
     )
