@@ -1,7 +1,7 @@
 """The classifier on real pictures: lessons of folders, unknown classes, how sure it is.
 
-    python benchmarks/classifier.py --weights FILE                       CIFAR-100 as folders of PNGs, ten lessons
-    python benchmarks/classifier.py --weights FILE --method l2p
+    python benchmarks/lessons.py --weights FILE                       CIFAR-100 as folders of PNGs, ten lessons
+    python benchmarks/lessons.py --weights FILE --method l2p
 
 Ten lessons of ten classes each, as files in folders, learned one after another as `promptpool learn` does; then all
 test pictures are asked about. "Unknown": taught the first fifty classes, asked about all. Calibration: the expected
