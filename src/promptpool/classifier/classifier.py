@@ -61,6 +61,8 @@ class ContinualClassifier:
     With `thumbnails` a small version of every learned picture is saved, to be shown; otherwise none is.
     """
 
+    holds_features = False  # True while someone else lets go of features
+
     def __init__(
         self,
         backbone: str | Path = "vit-glyphs",
@@ -217,6 +219,8 @@ class ContinualClassifier:
 
         Those that stand in the folder are taken, and new ones are written there.
         """
+        if self.holds_features:
+            return
         if self.learner.reads_frozen:
             store = self.learner.frozen
             self.learner.frozen = FrozenFeatures(store.backbone, store.view, store.readout)
