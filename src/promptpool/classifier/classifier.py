@@ -444,6 +444,47 @@ class ContinualClassifier:
 
         return files.load(Path(folder), backbone=backbone)
 
+    def save_pretrained(self, folder: str | Path) -> None:
+        """What `save` does, by the name it has at Hugging Face."""
+        self.save(folder)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_folder: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        backbone: str | Path | None = None,
+    ) -> ContinualClassifier:
+        """The classifier in a folder, or on the Hugging Face hub at a branch, tag or commit.
+
+        `token` is for private ones (by default HF_TOKEN), `backbone` says where its backbone lies, as with `load`.
+        """
+        from promptpool.classifier import pretrained
+
+        return pretrained.from_pretrained(name_or_folder, revision=revision, token=token, backbone=backbone)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        commit_message: str | None = None,
+        licence: str | None = None,
+    ) -> str:
+        """Write it to the Hugging Face hub, and return the address of the commit; the model there is made if needed.
+
+        All that was learned goes there: labels, features of the pictures, what each lesson was and the names of
+        pictures that looked doubtful. The backbone does not, and of one that is a file neither does its folder.
+        """
+        from promptpool.classifier import pretrained
+
+        return pretrained.push_to_hub(
+            self, repo_id, private=private, token=token, commit_message=commit_message, licence=licence
+        )
+
     def _number(self, label: str) -> int:
         if label not in self.labels:
             raise ValueError(f"{label!r}: no such class; it knows {', '.join(self.labels) or 'none'}")
