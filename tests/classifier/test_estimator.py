@@ -131,6 +131,8 @@ def test_an_answer_is_unknown_only_if_asked_for(fitted: ContinualEstimator) -> N
     other = made(method="nearest-mean", values=None).fit(IMAGES, NUMBERS)
     with pytest.raises(ValueError, match="unknown = -1: method = 'nearest-mean' cannot tell"):
         other.predict(noise, unknown=-1)
+    other.set_params(held_out=0.25).fit(IMAGES, NUMBERS)
+    assert -1 in other.predict(noise, unknown=-1)
 
 
 def test_nothing_is_looked_at_before_it_is_fitted() -> None:
@@ -239,8 +241,9 @@ def test_what_cannot_be_learned_changes_nothing(fitted: ContinualEstimator) -> N
         fitted.partial_fit(IMAGES, NUMBERS)
     with pytest.raises(BadFileError, match=r"nowhere\.png"):
         fitted.partial_fit(["nowhere.png"], ["whisk"])
-    with pytest.raises(BadFileError, match=r"nowhere\.png"):
-        fitted.predict(["nowhere.png"])
+    for values in ({}, {"unknown": "none"}):
+        with pytest.raises(ValueError, match=r"nowhere\.png: No such file"):
+            fitted.predict(["nowhere.png"], **values)
     assert fitted.classes_.tolist() == sorted(NAMES)
     np.testing.assert_allclose(fitted.predict_proba(OTHERS), before, atol=1e-8)
 

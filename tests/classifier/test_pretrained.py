@@ -110,12 +110,15 @@ def test_a_folder_is_what_save_and_load_have(taught: ContinualClassifier, tmp_pa
 
 
 def test_nothing_of_this_machine_is_pushed(taught: ContinualClassifier, weights: Path, hub: UploadHub) -> None:
+    taught.new_thumbnails[5] = b"picture"
     taught.push_to_hub(NAME, token=TOKEN, licence="cc-by-4.0")
     folder = hub.at(NAME, hub.heads[NAME]["main"])
     for path in folder.iterdir():
         assert str(weights.parent).encode() not in path.read_bytes()
     assert json.loads((folder / files.CONFIG).read_text())["backbone"]["name"] == weights.name
     assert taught.backbone_name == str(weights)
+    assert taught.new_thumbnails == {5: b"picture"}, "still to be saved"
+    assert not [path for path in folder.rglob("*") if path.suffix == ".jpg"]
     card = metadata_load(folder / files.CARD)
     assert card == {"library_name": "promptpool", "license": "cc-by-4.0", "pipeline_tag": "image-classification"}
     assert f'ContinualClassifier.from_pretrained("{NAME}")' in (folder / files.CARD).read_text()

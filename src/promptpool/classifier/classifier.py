@@ -476,8 +476,9 @@ class ContinualClassifier:
     ) -> str:
         """Write it to the Hugging Face hub, and return the address of the commit; the model there is made if needed.
 
-        All that was learned goes there: labels, features of the pictures, what each lesson was and the names of
-        pictures that looked doubtful. The backbone does not, and of one that is a file neither does its folder.
+        What was learned goes there: labels, features and tiny grey versions of the pictures, those in the memory of a
+        method that has one, and what each lesson said, with names of pictures. Thumbnails and earlier versions do not,
+        nor does the backbone: of one that is a file, its name and hash do.
         """
         from promptpool.classifier import pretrained
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from promptpool.backbones.feature_files import limit
+from promptpool.classifier.answers import Prediction
 from promptpool.classifier.arrays import Array, images_of, pictures_of
 from promptpool.classifier.classifier import METHOD, ContinualClassifier
 from promptpool.classifier.pictures import UNKNOWN
@@ -56,6 +57,7 @@ class ContinualEstimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         `image_size`: the side of the images that the backbone reads; None for its own.
         `held_out`: the share of each class of a lesson that is held out and judged. Methods other than the closed form
             never learn it, and calibrate `predict_proba` on it; by default all of X is learned.
+        `rehearse`: how many pictures of each class a method with a memory keeps.
         `seed`: the seed of all random numbers.
         `image_shape`: of rows of flattened images, such as (28, 28) or (3, 32, 32); None if X has images.
         `pixel_range`: the numbers for black and white, such as (0, 1), where an array X is not uint8.
@@ -72,6 +74,7 @@ class ContinualEstimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         values: dict[str, Any] | None = None,
         image_size: int | None = None,
         held_out: float = 0.0,
+        rehearse: int | None = None,
         seed: int = 0,
         image_shape: tuple[int, ...] | None = None,
         pixel_range: tuple[float, float] | None = None,
@@ -81,6 +84,7 @@ class ContinualEstimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.values = values
         self.image_size = image_size
         self.held_out = held_out
+        self.rehearse = rehearse
         self.seed = seed
         self.image_shape = image_shape
         self.pixel_range = pixel_range
@@ -121,37 +125,44 @@ class ContinualEstimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def predict(self, X: Any, *, unknown: Any = None) -> Array:
         """The most probable class of each picture.
 
-        With `unknown`, which is of the classes' type, such as -1 or "unknown", that is the answer for pictures like
-        none that were learned; only the closed form can tell.
+        With `unknown`, which is of the classes' kind, such as -1 or "unknown", that is the answer for pictures like
+        none that were learned. The closed form can tell, and other methods with pictures that were `held_out`.
         """
-        shares, strange = self._asked(X)
-        answers: Array = self.classes_[shares.argmax(axis=1)]
+        found: Array
         if unknown is None:
-            return answers
+            best = self.predict_proba(X).argmax(axis=1)
+            found = self.classes_[best]
+            return found
+        pictures, calibration = self._asked(X), self.classifier_.known.calibration
         other, kind = np.asarray([unknown]), _kind(self.classes_)
         if _kind(other) != kind:
             raise ValueError(f"unknown = {unknown!r}: must be of the classes' kind, {kind}")
-        if self.classifier_.known.calibration.farthest is None:
+        if calibration.farthest is None and calibration.least is None:
             raise ValueError(f"unknown = {unknown!r}: method = {self.method!r} cannot tell after what it has learned")
-        return np.where(strange, other, answers)
+        with _features_kept(self.classifier_, len(pictures)):
+            answers = [_checked(answer) for answer in self.classifier_.predictions(pictures, top=1)]
+        columns = self._columns
+        found = self.classes_[[columns[answer.guess] for answer in answers]]
+        return np.where([answer.label == UNKNOWN for answer in answers], other, found)
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """How probable each class is, in the order of `classes_`: [n, C]."""
-        return self._asked(X)[0]
-
-    def _asked(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """The share of each class [n, C], and whether a picture is like none of them [n]."""
-        check_is_fitted(self, "classifier_")
-        pictures = self._pictures(X, reset=False)
-        columns = {_text(label): column for column, label in enumerate(self.classes_)}
-        shares, strange = np.zeros((len(pictures), len(columns))), np.zeros(len(pictures), dtype=np.bool_)
+        pictures = self._asked(X)
         with _features_kept(self.classifier_, len(pictures)):
-            for row, answer in enumerate(self.classifier_.predictions(pictures, top=len(columns))):
-                if answer.error:
-                    raise BadFileError(f"{answer.name}: {answer.error}")
-                shares[row, [columns[label] for label, _ in answer.top]] = [share for _, share in answer.top]
-                strange[row] = answer.label == UNKNOWN
-        return shares, strange
+            known = self.classifier_.predict_proba(pictures)
+        columns = self._columns
+        shares = np.zeros((len(pictures), len(columns)))
+        shares[:, [columns[label] for label in self.classifier_.labels]] = known
+        return shares
+
+    def _asked(self, X: Any) -> list[Any]:
+        check_is_fitted(self, "classifier_")
+        return self._pictures(X, reset=False)
+
+    @property
+    def _columns(self) -> dict[str, int]:
+        """The place of each class among `classes_`, by what it is called in the classifier."""
+        return {_text(label): column for column, label in enumerate(self.classes_)}
 
     def _labels(self, y: Any) -> Array:
         if y is None:
@@ -192,6 +203,12 @@ def _features_kept(classifier: ContinualClassifier, pictures: int) -> Iterator[N
         classifier.holds_features = False
         learner.frozen.keep()
         classifier._empty_stores()
+
+
+def _checked(answer: Prediction) -> Prediction:
+    if answer.error:
+        raise BadFileError(f"{answer.name}: {answer.error}")
+    return answer
 
 
 def _united(parts: list[Array]) -> Array:
