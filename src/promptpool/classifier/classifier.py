@@ -61,6 +61,8 @@ class ContinualClassifier:
     With `thumbnails` a small version of every learned picture is saved, to be shown; otherwise none is.
     """
 
+    holds_features = False  # True while someone else lets go of features
+
     def __init__(
         self,
         backbone: str | Path = "vit-glyphs",
@@ -217,6 +219,8 @@ class ContinualClassifier:
 
         Those that stand in the folder are taken, and new ones are written there.
         """
+        if self.holds_features:
+            return
         if self.learner.reads_frozen:
             store = self.learner.frozen
             self.learner.frozen = FrozenFeatures(store.backbone, store.view, store.readout)
@@ -439,6 +443,48 @@ class ContinualClassifier:
         from promptpool.classifier import files
 
         return files.load(Path(folder), backbone=backbone)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """What `save` does, by the name it has at Hugging Face."""
+        self.save(folder)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_folder: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        backbone: str | Path | None = None,
+    ) -> ContinualClassifier:
+        """The classifier in a folder, or on the Hugging Face hub at a branch, tag or commit.
+
+        `token` is for private ones (by default HF_TOKEN), `backbone` says where its backbone lies, as with `load`.
+        """
+        from promptpool.classifier import pretrained
+
+        return pretrained.from_pretrained(name_or_folder, revision=revision, token=token, backbone=backbone)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        commit_message: str | None = None,
+        licence: str | None = None,
+    ) -> str:
+        """Write it to the Hugging Face hub, and return the address of the commit; the model there is made if needed.
+
+        What was learned goes there: labels, features and tiny grey versions of the pictures, those in the memory of a
+        method that has one, and what each lesson said, with names of pictures. Thumbnails and earlier versions do not,
+        nor does the backbone: of one that is a file, its name and hash do.
+        """
+        from promptpool.classifier import pretrained
+
+        return pretrained.push_to_hub(
+            self, repo_id, private=private, token=token, commit_message=commit_message, licence=licence
+        )
 
     def _number(self, label: str) -> int:
         if label not in self.labels:
