@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -39,6 +39,9 @@ from promptpool.learners.state import restore, state
 from promptpool.optim import copied
 from promptpool.progress import report
 from promptpool.training.loop import Plan, Session
+
+if TYPE_CHECKING:
+    from promptpool.classifier.onnx_file import Agreement
 
 METHOD = "closed-form"
 HELD_OUT = 0.1
@@ -422,6 +425,12 @@ class ContinualClassifier:
         from promptpool.classifier import files
 
         return files.load(Path(folder), backbone=backbone)
+
+    def export_onnx(self, path: str | Path) -> Agreement:
+        """Write one ONNX file that answers without promptpool, and say how well it agrees; needs `promptpool[onnx]`."""
+        from promptpool.classifier.onnx_file import export_onnx
+
+        return export_onnx(self, Path(path))
 
     def _number(self, label: str) -> int:
         if label not in self.labels:
