@@ -24,7 +24,6 @@ from torch import Tensor
 
 from promptpool import ContinualClassifier
 from promptpool.classifier import files
-from promptpool.classifier.answers import ask
 from promptpool.classifier.calibration import calibration_error
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Examples
@@ -97,7 +96,7 @@ def strangers(classifier: ContinualClassifier, x: Tensor, y: Tensor, names: Sequ
     """How well known classes are told from others: area under the curve, and the shares that are refused."""
     known = torch.tensor([names[label] in classifier.labels for label in y.tolist()])
     squares = [torch.stack([each.pixels for each in part if each.pixels is not None]) for part in classifier._read(x)]
-    asked = [ask(classifier.learner, part, classifier.known) for part in squares]
+    asked = [classifier.ask(part) for part in squares]
     far = 1 - torch.from_numpy(classifier.predict_proba(x)).max(dim=1).values
     if asked[0].far is not None:
         far = torch.cat([each.far for each in asked if each.far is not None])

@@ -1,8 +1,8 @@
 """A device that is not there: its tensors lie in main memory, but nothing may take them for the CPU's.
 
 As on Apple's mps, a tensor of float64 on it is an error; as on any device, so is an operation on its tensors together
-with the CPU's. Run as a script, it prints as JSON what the device refuses, and what goes wrong when every learner learns
-on it.
+with the CPU's. Run as a script, it prints as JSON what the device refuses, and what goes wrong when every learner
+learns on it.
 
 A process that calls `pretend` has the device for good, and must do so before it takes a gradient.
 """

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch import nn
 
-from promptpool.data.stream import Stream
 from promptpool.learners.base import Learner
 from promptpool.learners.state import state
 from promptpool.metrics import learning_accuracy

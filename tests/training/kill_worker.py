@@ -41,7 +41,7 @@ def child(name: str, folder: Path) -> int:
         return process
     try:
         run(name, folder)
-    except BaseException:  # whatever it is, the child must not go on as its parent
+    except BaseException:  # noqa: BLE001 - whatever it is, the child must not go on as its parent
         traceback.print_exc()
         os._exit(1)
     os._exit(0)

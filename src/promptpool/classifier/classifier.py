@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,9 @@ from promptpool.learners.state import restore, state
 from promptpool.optim import copied
 from promptpool.progress import report
 from promptpool.training.loop import Plan
+
+if TYPE_CHECKING:
+    from promptpool.classifier.onnx_file import Agreement
 
 METHOD = "closed-form"
 HELD_OUT = 0.1
@@ -240,7 +243,7 @@ class ContinualClassifier:
 
     def _scores(self, examples: Examples) -> Tensor:
         """The scores of pictures, minus infinity for classes that are not known: [n, C]."""
-        parts = [self._ask(batch.x).scores for batch in examples.batches(AT_ONCE)]
+        parts = [self.ask(batch.x).scores for batch in examples.batches(AT_ONCE)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.known.labels))
 
     def _keep_held_out(self, examples: Examples, number: int) -> None:
@@ -333,7 +336,7 @@ class ContinualClassifier:
                 if picture.pixels is None:
                     raise ValueError(f"{picture.name}: {picture.reason}")
             self._empty_stores()
-            scores = self._ask(torch.stack([each.pixels for each in pictures if each.pixels is not None])).scores
+            scores = self.ask(torch.stack([each.pixels for each in pictures if each.pixels is not None])).scores
             rows.append(self.known.calibration.probabilities(scores)[:, numbers].numpy())
         return np.concatenate(rows) if rows else np.zeros((0, len(numbers)))
 
@@ -351,7 +354,7 @@ class ContinualClassifier:
         for pictures in self._read(data):
             images = [picture.pixels for picture in pictures if picture.pixels is not None]
             self._empty_stores()
-            asked = self._ask(torch.stack(images), similar=similar) if images else None
+            asked = self.ask(torch.stack(images), similar=similar) if images else None
             yield from answered(pictures, asked, self.known, top=top, sure=sure)
 
     def _read(self, data: Any) -> Iterator[list[Picture]]:
@@ -368,9 +371,9 @@ class ContinualClassifier:
         if waiting:
             yield waiting
 
-    def _ask(self, images: Tensor, *, similar: int = 0) -> Asked:
-        """What the learner says of raw inputs."""
-        return ask(self.learner, images, self.known, similar=similar)
+    def ask(self, pixels: Tensor, *, similar: int = 0) -> Asked:
+        """What the learner says of pictures that are as large as the backbone looks at them: uint8 [n, 3, S, S]."""
+        return ask(self.learner, pixels, self.known, similar=similar)
 
     def forget(self, label: str) -> None:
         """Take a class out, as if it had never been learned; only the closed form can."""
@@ -485,6 +488,12 @@ class ContinualClassifier:
         return pretrained.push_to_hub(
             self, repo_id, private=private, token=token, commit_message=commit_message, licence=licence
         )
+
+    def export_onnx(self, path: str | Path) -> Agreement:
+        """Write one ONNX file that answers without promptpool, and say how well it agrees; needs `promptpool[onnx]`."""
+        from promptpool.classifier.onnx_file import export_onnx
+
+        return export_onnx(self, Path(path))
 
     def _number(self, label: str) -> int:
         if label not in self.labels:

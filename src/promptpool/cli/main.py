@@ -19,6 +19,7 @@ from promptpool.cli.data import app as data_app
 from promptpool.cli.demo import demo
 from promptpool.cli.display import pairs_table
 from promptpool.cli.errors import user_errors
+from promptpool.cli.export import export
 from promptpool.cli.reproduce import reproduce
 from promptpool.cli.run import run_one
 from promptpool.cli.weights import app as weights_app
@@ -56,6 +57,7 @@ for verb in (
     *(classifier.rename, classifier.merge, classifier.history, classifier.undo),
 ):
     app.command()(verb)
+app.command()(export)
 app.command()(demo)
 app.command("run")(run_one)
 app.command()(reproduce)
