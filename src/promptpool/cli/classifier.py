@@ -21,6 +21,7 @@ from promptpool.classifier.classifier import METHOD, ContinualClassifier, Lesson
 from promptpool.classifier.pictures import UNKNOWN, labelled
 from promptpool.cli.display import in_words, pairs_table, reading
 from promptpool.cli.errors import user_errors
+from promptpool.data.own.table import table_notes
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
 
@@ -48,6 +49,8 @@ def learn(
             classifier = ContinualClassifier(backbone or "vit-glyphs", method=method or METHOD, image_size=image_size)
         if classifier.knows_drawings_only:
             typer.echo(f"note: {PHOTOGRAPHS}", err=True)
+        for note in table_notes(data):
+            typer.echo(f"note: {note}", err=True)
         with reading(Console(stderr=True)):
             lesson = classifier.learn(data, strict=strict)
         files.save(classifier, name)
