@@ -349,7 +349,7 @@ class ContinualClassifier:
 
     def _answers(self, pictures: list[Picture], top: int, least: float) -> Iterator[Prediction]:
         images = [picture.pixels for picture in pictures if picture.pixels is not None]
-        scores, far = self._asked(torch.stack(images)) if images else (torch.zeros(0, 0), torch.zeros(0))
+        scores, far = self.asked(torch.stack(images)) if images else (torch.zeros(0, 0), torch.zeros(0))
         rows = iter(zip(scores, far.tolist(), strict=True))
         for picture in pictures:
             if picture.pixels is None:
@@ -362,7 +362,7 @@ class ContinualClassifier:
             unknown = bool(is_far) or best[0][1] < least
             yield Prediction(picture.name, UNKNOWN if unknown else best[0][0], best[0][1], best)
 
-    def _asked(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def asked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The score of each class [n, C], and True for pictures that are like none of them [n]."""
         self._empty_stores()
         ids = torch.tensor([content_id(image.numpy()) for image in images], dtype=torch.long)

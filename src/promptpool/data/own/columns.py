@@ -78,9 +78,8 @@ def _notes(cells: Sequence[str], meant: Sequence[str]) -> Iterator[str]:
         if len(fitting) > 1:
             taken = cells[meant.index(what)]
             yield f"each of the columns {_quoted(fitting)} could be the {what}: {taken!r} was taken"
-    known = (*PICTURES, *LABELS)
-    unread = [cell for cell, what in zip(cells, meant, strict=True) if cell and not what and cell.lower() not in known]
-    if unread:
+    rest = [cell for cell, what in zip(cells, meant, strict=True) if cell and not what]
+    if unread := [cell for cell in rest if cell.lower() not in (*PICTURES, *LABELS)]:
         yield f"columns that were not read: {_quoted(unread)}"
 
 
