@@ -215,7 +215,8 @@ def typed(*words: str | Path) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path) -> None:
+def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where pages go
     shop, months = tmp_path / "shop", []
     for month, labels in (("january", "ab"), ("february", "bc")):
         names = [f"{label}/{n}.png" for label in labels for n in range(6)]

@@ -243,7 +243,7 @@ class ContinualClassifier:
 
     def _scores(self, examples: Examples) -> Tensor:
         """The scores of pictures, minus infinity for classes that are not known: [n, C]."""
-        parts = [self.ask(batch.x).scores for batch in examples.batches(AT_ONCE)]
+        parts = [ask(self.learner, batch.x, self.known).scores for batch in examples.batches(AT_ONCE)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.known.labels))
 
     def _keep_held_out(self, examples: Examples, number: int) -> None:
@@ -335,7 +335,6 @@ class ContinualClassifier:
             for picture in pictures:
                 if picture.pixels is None:
                     raise ValueError(f"{picture.name}: {picture.reason}")
-            self._empty_stores()
             scores = self.ask(torch.stack([each.pixels for each in pictures if each.pixels is not None])).scores
             rows.append(self.known.calibration.probabilities(scores)[:, numbers].numpy())
         return np.concatenate(rows) if rows else np.zeros((0, len(numbers)))
@@ -353,7 +352,6 @@ class ContinualClassifier:
             raise ValueError(f"top = {top}: must be at least 1")
         for pictures in self._read(data):
             images = [picture.pixels for picture in pictures if picture.pixels is not None]
-            self._empty_stores()
             asked = self.ask(torch.stack(images), similar=similar) if images else None
             yield from answered(pictures, asked, self.known, top=top, sure=sure)
 
@@ -373,7 +371,14 @@ class ContinualClassifier:
 
     def ask(self, pixels: Tensor, *, similar: int = 0) -> Asked:
         """What the learner says of pictures that are as large as the backbone looks at them: uint8 [n, 3, S, S]."""
+        self._empty_stores()
         return ask(self.learner, pixels, self.known, similar=similar)
+
+    def strange(self, asked: Asked) -> Tensor:
+        """True for pictures that are like none that was learned: [n]."""
+        best = self.known.calibration.probabilities(asked.scores).max(dim=1).values.tolist()
+        far = [None] * len(best) if asked.far is None else asked.far.tolist()
+        return torch.tensor([self.known.calibration.is_strange(*pair) for pair in zip(best, far, strict=True)])
 
     def forget(self, label: str) -> None:
         """Take a class out, as if it had never been learned; only the closed form can."""

@@ -1,4 +1,4 @@
-"""The verbs of a classifier: learn, predict, show, evaluate, forget, rename, merge, history, undo."""
+"""The verbs of a classifier: learn, predict, show, forget, rename, merge, history, undo."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from promptpool.classifier import files
 from promptpool.classifier.answers import Prediction
 from promptpool.classifier.classifier import METHOD, ContinualClassifier
 from promptpool.classifier.lessons import Lesson
-from promptpool.classifier.pictures import UNKNOWN, labelled
+from promptpool.classifier.pictures import UNKNOWN
 from promptpool.cli.display import in_words, pairs_table, reading
-from promptpool.cli.errors import user_errors
+from promptpool.cli.display import listed as _listed
+from promptpool.cli.errors import classifier_errors as _errors
+from promptpool.data.own.table import table_notes
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
 
@@ -57,6 +59,8 @@ def learn(
             classifier = ContinualClassifier(backbone or "vit-glyphs", **values)
         if classifier.knows_drawings_only:
             typer.echo(f"note: {PHOTOGRAPHS}", err=True)
+        for note in table_notes(data):
+            typer.echo(f"note: {note}", err=True)
         with reading(Console(stderr=True)):
             lesson = classifier.learn(data, strict=strict, progress=files.progress_folder(name))
         files.save(classifier, name)
@@ -103,10 +107,6 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
             table.add_row(*map(escape, row))
         Console().print(table)
     typer.echo(f"{name} knows {len(classifier.labels)} classes; promptpool predict {name} PICTURES asks it")
-
-
-def _listed(labels: tuple[str, ...] | list[str], most: int = 12) -> str:
-    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "") or "-"
 
 
 def predict(
@@ -159,38 +159,6 @@ def _line(answer: Prediction, top: int) -> str:
     if answer.label == UNKNOWN:
         return f"{answer.name}: {UNKNOWN} (nearest: {answer.guess})"
     return f"{answer.name}: {answer.label} {100 * answer.confidence:.1f} %"
-
-
-def evaluate(
-    name: Name,
-    data: Annotated[Path, typer.Argument(help="A folder with a folder of pictures per class.")],
-    backbone: Annotated[str | None, typer.Option(help="Where the backbone lies now, if that changed.")] = None,
-) -> None:
-    """Ask a classifier about pictures whose labels are known, and count."""
-    with _errors():
-        classifier = files.load(name, backbone=backbone)
-        with reading(Console(stderr=True)):
-            found = labelled(data, None, size=classifier.backbone.image_size)
-        images = [found.examples.source[found.examples.rows[n : n + 1]][0] for n in range(len(found.examples))]
-        answers = list(classifier.predictions(images, top=1))
-        table = Table("class", "pictures", "right", "unknown", "most often taken for", box=None)
-        right = 0
-        for place, label in enumerate(found.labels):
-            own = [answer for answer, y in zip(answers, found.examples.y.tolist(), strict=True) if y == place]
-            hits = sum(answer.label == label for answer in own)
-            right += hits
-            wrong = [answer.label for answer in own if answer.label not in (label, UNKNOWN)]
-            worst = max(sorted(set(wrong)), key=wrong.count) if wrong else "-"
-            refused = sum(answer.label == UNKNOWN for answer in own)
-            share = f"{100 * hits / len(own):.1f} %"
-            table.add_row(escape(label), f"{len(own):,}", share, f"{refused:,}", escape(worst))
-        Console().print(table)
-        strange = [label for label in found.labels if label not in classifier.labels]
-        if strange:
-            typer.echo(f"not among its classes, where only unknown could be right: {_listed(strange)}")
-            known = sum(found.labels[y] not in strange for y in found.examples.y.tolist())
-            typer.echo(f"{100 * right / max(known, 1):.1f} % of the {known:,} pictures of known classes are right")
-        typer.echo(f"{100 * right / len(answers):.1f} % of {len(answers):,} pictures are right")
 
 
 def show(name: Name) -> None:
@@ -291,18 +259,3 @@ def _changed(name: Path) -> Iterator[ContinualClassifier]:
             yield classifier
             files.save(classifier, name)
             typer.echo(f"{name} knows {len(classifier.labels)} classes: {_listed(list(classifier.labels))}")
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """What is wrong with a value is for the user too."""
-    with user_errors():
-        try:
-            yield
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        except KeyboardInterrupt:
-            typer.echo("promptpool: stopped; the classifier is as it was", err=True)
-            raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever reads has read enough
-            raise typer.Exit(0) from None

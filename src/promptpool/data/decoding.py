@@ -18,6 +18,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,17 @@ def image_suffixes() -> set[str]:
     """How names of image files end, in small letters."""
     Image.init()
     return {suffix for suffix, kind in Image.registered_extensions().items() if kind in (*FORMATS, "MPO", "TGA")}
+
+
+def proportions(path: Path) -> float:
+    """Width by height of an image as a person sees it, from the head of its file; 1 where that cannot be told."""
+    try:
+        with _quiet(), Image.open(path, formats=_formats(path.name)) as image:
+            turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+            width, height = image.size
+            return (height / width) if turned else (width / height)
+    except BROKEN:
+        return 1.0
 
 
 def _opened(content: bytes, what: str) -> Image.Image:
