@@ -186,7 +186,8 @@ def _batches(pictures: Iterable[Given], skipped: list[tuple[str, str]]) -> Itera
 def _part(classifier: ContinualClassifier, given: list[Given], features: bool, as_if_new: bool) -> _Part:
     images = torch.stack([each.pixels for each in given if each.pixels is not None])
     ids = torch.tensor([content_id(image.numpy()) for image in images], dtype=torch.long)
-    learned = dict(classifier.known.pictures.places())
+    pictures = classifier.known.pictures
+    learned = dict(zip(pictures.ids.tolist(), pictures.owners.tolist(), strict=True))
     owners = torch.tensor([learned.get(identity, -1) for identity in ids.tolist()])
     asked = classifier.ask(images)
     scores, far = asked.scores, classifier.strange(asked)
