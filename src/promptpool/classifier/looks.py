@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-import torch
 from PIL import Image
 from torch import Tensor
 
