@@ -315,7 +315,7 @@ def test_shares_and_the_best_few(weights: Path) -> None:
     best = classifier.top(ASKED, k=2)
     assert [label for ((label, _), *_) in best] == [classifier.labels[place] for place in shares.argmax(axis=1)]
     assert len(classifier.top(ASKED[0], k=1)) == 1
-    with pytest.raises(ValueError, match="No such file"):
+    with pytest.raises(ValueError, match="no such file"):
         classifier.predict_proba(["nowhere.png"])
 
 

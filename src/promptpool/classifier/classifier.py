@@ -13,10 +13,12 @@ lessons is needed. A lesson that fails or is stopped leaves the classifier as it
 from __future__ import annotations
 
 import copy
+import reprlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +29,21 @@ from torch import Tensor
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.weights import SHIPPED, load_backbone
-from promptpool.checks import at_least, below_one
+from promptpool.checks import at_most, below_one, whole_number
 from promptpool.classifier import judging
 from promptpool.classifier.answers import Asked, Prediction, answered, ask
-from promptpool.classifier.lessons import Knowledge, Lesson, Pictures, small_grey
+from promptpool.classifier.lessons import Knowledge, Lesson, Pictures, has_nonsense, small_grey
 from promptpool.classifier.looks import doubtful, near_copies, thumbnail
-from promptpool.classifier.pictures import UNKNOWN, Labelled, Picture, checked_label, is_one, labelled, unlabelled
+from promptpool.classifier.pictures import (
+    UNKNOWN,
+    Labelled,
+    Picture,
+    checked_label,
+    is_one,
+    labelled,
+    normal,
+    unlabelled,
+)
 from promptpool.classifier.teaching import held_out, teach
 from promptpool.data.stream import Examples
 from promptpool.data.views import ImageView
@@ -52,6 +63,9 @@ if TYPE_CHECKING:
 METHOD = "closed-form"
 HELD_OUT = 0.1
 AT_ONCE = 64
+LARGEST_SIDE = 4096  # pixels that a model looks at; beyond, and with more projections, memory would be gone
+MOST_PROJECTIONS = 20_000
+NAMED = 20  # classes that an error names
 
 
 class ContinualClassifier:
@@ -83,8 +97,11 @@ class ContinualClassifier:
         if method not in methods():
             raise ValueError(f"method = {method!r}: must be one of {', '.join(methods())}")
         if rehearse is not None:
-            at_least(1, rehearse=rehearse)
+            whole_number(1, rehearse=rehearse)
             memory_values(methods()[method], rehearse, 1)  # or it keeps none
+        if image_size is not None:
+            whole_number(1, image_size=image_size)
+            at_most(LARGEST_SIDE, image_size=image_size)
         there = str(backbone) not in SHIPPED and Path(backbone).exists()
         self.backbone_name, self.method = str(Path(backbone).resolve() if there else backbone), method
         self.held_out, self.keep_held_out, self.seed = held_out, keep_held_out, seed
@@ -96,6 +113,7 @@ class ContinualClassifier:
         self.plan = Plan(**config["plan"])
         self._learner_values = {name: value for name, value in config["learner"].items() if name != "name"}
         self._learner_name = config["learner"]["name"]
+        at_most(MOST_PROJECTIONS, projections=self._learner_values.get("projections", 0))
         if self._learner_name == METHOD:
             self._learner_values["keep"] = values.get("keep", "features")
         self.learner = self._new_learner()
@@ -240,6 +258,8 @@ class ContinualClassifier:
             except ValueError as error:
                 other = "" if isinstance(self.learner, ClosedForm) else f"; method={METHOD!r} can learn this"
                 raise ValueError(f"{error}{other}") from error
+            if has_nonsense(state(self.learner)):
+                raise ValueError("the lesson ended in numbers that are none: steps are too long, or weights damaged")
 
     def _scores(self, examples: Examples) -> Tensor:
         """The scores of pictures, minus infinity for classes that are not known: [n, C]."""
@@ -346,10 +366,10 @@ class ContinualClassifier:
 
         With `similar` each names so many learned pictures that are most like it, if the method keeps their features.
         """
-        if sure is not None and not 0 < sure <= 1:
-            raise ValueError(f"sure = {sure}: must be above 0 and at most 1")
-        if top < 1:
-            raise ValueError(f"top = {top}: must be at least 1")
+        whole_number(1, top=top)
+        whole_number(0, similar=similar)
+        if sure is not None and not (isinstance(sure, Real) and 0 < sure <= 1):
+            raise ValueError(f"sure = {sure!r}: must be above 0 and at most 1")
         for pictures in self._read(data):
             images = [picture.pixels for picture in pictures if picture.pixels is not None]
             asked = self.ask(torch.stack(images), similar=similar) if images else None
@@ -405,10 +425,9 @@ class ContinualClassifier:
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name; if a class has it, the two become one, which only the closed form can do."""
-        number = self._number(old)
-        checked_label(new)
-        if old == new:
-            return
+        number, new = self._number(old), checked_label(new)
+        if self.known.labels[number] == new:
+            raise ValueError(f"{new!r}: is its name already")
         if new not in self.known.labels:
             self.known.labels[number] = new
             return
@@ -419,6 +438,8 @@ class ContinualClassifier:
 
     def merge(self, other: ContinualClassifier) -> None:
         """Learn all that another classifier of the same kind has learned; only the closed form can."""
+        if not isinstance(other, ContinualClassifier) or other is self:
+            raise ValueError(f"{type(other).__name__}: merge takes a classifier, another than itself")
         own, others = self._exact("be merged"), other._exact("be merged")
         if self.backbone.origin != other.backbone.origin:
             raise ValueError(f"the backbones differ: {self.backbone.origin} and {other.backbone.origin}")
@@ -501,9 +522,12 @@ class ContinualClassifier:
         return export_onnx(self, Path(path))
 
     def _number(self, label: str) -> int:
-        if label not in self.labels:
-            raise ValueError(f"{label!r}: no such class; it knows {', '.join(self.labels) or 'none'}")
-        return self.known.labels.index(label)
+        text = normal(label) if isinstance(label, str) else label
+        if text not in self.labels:
+            more = f" and {len(self.labels) - NAMED} more" if len(self.labels) > NAMED else ""
+            known = ", ".join(self.labels[:NAMED]) or "none"
+            raise ValueError(f"{reprlib.repr(label)}: no such class; it knows {known}{more}")
+        return self.known.labels.index(text)
 
     def _exact(self, what: str) -> ClosedForm:
         """The learner, if it keeps what it learned from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -126,6 +126,14 @@ class Knowledge:
             self.held_rows = torch.cat(rows)
             self.held_labels = torch.cat([self.held_labels, table[other.held_labels]])
             self.held_lessons = torch.cat([self.held_lessons, held])
+
+
+def has_nonsense(value: Any) -> bool:
+    """True if a tensor of a nested value has a number that is none, or infinite; minus infinity is a class unknown."""
+    if isinstance(value, Tensor):
+        return value.is_floating_point() and bool((value.isnan() | value.isposinf()).any())
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(has_nonsense(part) for part in parts)
 
 
 def _renumbered(labels: Tensor, old: int, new: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from promptpool.learners.base import Learner
 from promptpool.learners.state import restore, state
 from promptpool.optim import copied
 from promptpool.progress import report
-from promptpool.training.checkpoint import load_checkpoint, with_checkpoints
+from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from promptpool.training.loop import Plan, Session, Step
 
 FEWEST = 5  # a class with fewer pictures has none to hold out
@@ -51,8 +52,14 @@ def teach(
 
 
 def _steps(session: Session, checkpoint: Path | None) -> Iterator[Step]:
-    """The steps; a disk that is full does not end the lesson here, saving it will say so."""
-    return iter(session) if checkpoint is None else with_checkpoints(session, checkpoint, seconds=SECONDS)
+    """The steps, with notes of how far they are; a disk that is full does not end the lesson, saving it will say so."""
+    written = time.monotonic()
+    for step in session:
+        if checkpoint is not None and (step.record is not None or time.monotonic() - written >= SECONDS):
+            with suppress(OSError):
+                save_checkpoint(checkpoint, session)
+            written = time.monotonic()
+        yield step
 
 
 def _session(learner: Learner, stream: Stream, plan: Plan, checkpoint: Path | None) -> Session:
@@ -69,7 +76,8 @@ def _session(learner: Learner, stream: Stream, plan: Plan, checkpoint: Path | No
     try:
         load_checkpoint(checkpoint, session)
     except BadFileError:  # damaged, or of another lesson
-        checkpoint.unlink()
+        with suppress(OSError):
+            checkpoint.unlink()
         restore(learner, before)
         session = begun()
     return session

@@ -24,6 +24,7 @@ from promptpool.classifier.pictures import UNKNOWN
 from promptpool.cli.display import in_words, pairs_table, reading
 from promptpool.cli.display import listed as _listed
 from promptpool.cli.errors import classifier_errors as _errors
+from promptpool.data.images import printable
 from promptpool.data.own.table import table_notes
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
@@ -99,14 +100,15 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
     if lesson.duplicates:
         rows["copies"] = f"{lesson.duplicates:,} of pictures that it had already, not learned again"
     if lesson.left_out:
-        rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate {name} FOLDER judges on them"
+        rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate judges on them"
     Console().print(pairs_table(f"lesson {lesson.number}", rows))
     if lesson.doubtful:
         table = Table("picture", "its label", "looks like", box=None, title="labels to look at", title_justify="left")
         for row in lesson.doubtful:
             table.add_row(*map(escape, row))
         Console().print(table)
-    typer.echo(f"{name} knows {len(classifier.labels)} classes; promptpool predict {name} PICTURES asks it")
+    shown = printable(str(name))
+    typer.echo(f"{shown} knows {len(classifier.labels)} classes; promptpool predict {shown} PICTURES asks it")
 
 
 def predict(
@@ -123,14 +125,28 @@ def predict(
         if as_csv and as_json:
             raise ConfigError("--csv, --json: give one of them")
         classifier = files.load(name, backbone=backbone)
-        if sure is not None and classifier.known.calibration.least_confidence(sure) is None:
+        top = min(top, max(len(classifier.labels), 1))
+        if sure is not None and 0 < sure <= 1 and classifier.known.calibration.least_confidence(sure) is None:
             typer.echo(f"note: too few examples were learned to be {100 * sure:g} % sure of anything", err=True)
-        answers = classifier.predictions(pictures, top=top, sure=sure)
+        counts = [0, 0]
+        answers = _counted(classifier.predictions(pictures, top=top, sure=sure), counts)
         if as_csv:
             _write_csv(answers, top)
-            return
-        for answer in answers:
-            typer.echo(json.dumps(_as_json(answer), ensure_ascii=False) if as_json else _line(answer, top))
+        else:
+            for answer in answers:
+                typer.echo(json.dumps(_as_json(answer), ensure_ascii=False) if as_json else _line(answer, top))
+        if counts[1]:
+            typer.echo(f"promptpool: {counts[1]:,} of {counts[0]:,} files could not be read", err=True)
+        if counts[0] == counts[1]:
+            raise typer.Exit(2)
+
+
+def _counted(answers: Iterator[Prediction], counts: list[int]) -> Iterator[Prediction]:
+    """The answers; `counts` says how many there were, and for how many the file was no picture."""
+    for answer in answers:
+        counts[0] += 1
+        counts[1] += bool(answer.error)
+        yield answer
 
 
 def _write_csv(answers: Iterator[Prediction], top: int) -> None:
@@ -179,7 +195,7 @@ def show(name: Name) -> None:
         if prompts := classifier.prompt_counts():
             used = sum(count > 0 for count in prompts)
             rows["prompts"] = f"{used} of {len(prompts)} in use, chosen {', '.join(map(str, prompts))} times"
-        Console().print(pairs_table(str(name), rows))
+        Console().print(pairs_table(printable(str(name)), rows))
         table = Table("class", "pictures", "right", box=None)
         shares, counts = classifier.accuracies(), classifier.counts()
         for label in classifier.labels:
@@ -217,7 +233,7 @@ def merge(
         classifier = files.load(first)
         classifier.merge(files.load(second))
         files.save(classifier, into)
-        typer.echo(f"{into} knows {len(classifier.labels)} classes")
+        typer.echo(f"{printable(str(into))} knows {len(classifier.labels)} classes")
 
 
 def history(name: Name) -> None:
@@ -247,7 +263,8 @@ def undo(
         header = files.read_header(name)
         labels = [label for label in header["labels"] if label]
         lessons = len(header["lessons"])
-        typer.echo(f"{name} is version {number} again: {lessons} lessons, {len(labels)} classes: {_listed(labels)}")
+        known = f"{lessons} lessons, {len(labels)} classes: {_listed(labels)}"
+        typer.echo(f"{printable(str(name))} is version {number} again: {known}")
 
 
 @contextmanager
@@ -258,4 +275,5 @@ def _changed(name: Path) -> Iterator[ContinualClassifier]:
             classifier = files.load(name)
             yield classifier
             files.save(classifier, name)
-            typer.echo(f"{name} knows {len(classifier.labels)} classes: {_listed(list(classifier.labels))}")
+            known = f"{len(classifier.labels)} classes: {_listed(list(classifier.labels))}"
+            typer.echo(f"{printable(str(name))} knows {known}")

@@ -148,11 +148,12 @@ def mean_accuracy(record: Record) -> float:
 
 def pairs_table(title: str, rows: dict[str, str]) -> Table:
     """Names and what is said of each."""
-    grid = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    grid = Table(title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    grid.title = escape(title)
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column()
     for name, text in rows.items():
-        grid.add_row(name, escape(text))
+        grid.add_row(escape(name), escape(text))
     return grid
 
 

@@ -71,19 +71,36 @@ def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
     names the file in errors.
     """
     check(size, fit)
+    with _quiet(), _named(what), Image.open(io.BytesIO(content), formats=_formats(what)) as image:
+        return _square(image, what, size, fit)
+
+
+def pixels_of(image: Image.Image, what: str, size: int, fit: str = "whole") -> Pixels:
+    """The same of an image that Pillow has opened or made."""
+    check(size, fit)
+    with _quiet(), _named(what):
+        return _square(image, what, size, fit)
+
+
+def _square(image: Image.Image, what: str, size: int, fit: str) -> Pixels:
+    image = _upright(image, what)
+    if fit == "centre":
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        image = image.crop((left, top, left + side, top + side))
+    image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Whatever decoders raise is one error that names the file."""
     try:
-        with _quiet():
-            image = _opened(content, what)
-            if fit == "centre":
-                side = min(image.size)
-                left, top = (image.width - side) // 2, (image.height - side) // 2
-                image = image.crop((left, top, left + side, top + side))
-            image = image.resize((size, size), Image.Resampling.BILINEAR)
+        yield
     except BadFileError:
         raise
     except BROKEN as error:
         raise BadFileError(f"{what}: {_reason(error)}") from error
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
 def check(size: int, fit: str) -> None:
@@ -111,15 +128,19 @@ def proportions(path: Path) -> float:
         return 1.0
 
 
-def _opened(content: bytes, what: str) -> Image.Image:
+def _upright(image: Image.Image, what: str) -> Image.Image:
     """The first frame, upright, in RGB."""
-    with Image.open(io.BytesIO(content), formats=_formats(what)) as image:
-        if min(image.size) < 1:
-            raise BadFileError(f"{what}: an image without pixels, {image.width} x {image.height}")
-        if image.width * image.height > MOST_PIXELS:
-            raise BadFileError(f"{what}: {image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
-        image.load()
-        return _coloured(_turned(image))
+    check_sides(*image.size, what)
+    image.load()
+    return _coloured(_turned(image))
+
+
+def check_sides(width: int, height: int, what: str) -> None:
+    """Refuse an image without pixels, or with more than memory is taken for."""
+    if min(width, height) < 1:
+        raise BadFileError(f"{what}: an image without pixels, {width} x {height}")
+    if width * height > MOST_PIXELS:
+        raise BadFileError(f"{what}: {width} x {height} pixels are more than {MOST_PIXELS:,}")
 
 
 def _formats(what: str) -> list[str]:
