@@ -69,7 +69,7 @@ function table(shown, point) {
       },
       counts[row][column] ? String(counts[row][column]) : make("span", { class: "none" }, "0"),
     )
-  const corner = make("td", {})
+  const corner = make("td", { class: "corner" })
   const heads = labels.map(name => make("th", { scope: "col", class: "turned" }, make("span", { title: name }, name)))
   const line = (name, row) => [
     make("th", { scope: "row", title: name }, name),
