@@ -21,8 +21,10 @@ from promptpool.classifier.classifier import METHOD, ContinualClassifier, Lesson
 from promptpool.classifier.pictures import UNKNOWN, labelled
 from promptpool.cli.display import in_words, pairs_table, reading
 from promptpool.cli.errors import user_errors
+from promptpool.cli.serve import send_lesson
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
+from promptpool.serve.address import server_of
 
 Name = Annotated[Path, typer.Argument(help="The classifier: a folder.")]
 PHOTOGRAPHS = (
@@ -38,8 +40,13 @@ def learn(
     method: Annotated[str | None, typer.Option(help=f"How it learns; {METHOD} if nothing is said.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels of a side that the model looks at.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no picture.")] = False,
+    send: Annotated[bool, typer.Option("--send", help="Send it to the server, if the classifier is served.")] = False,
 ) -> None:
     """Teach a classifier, new or known, from a folder of class folders."""
+    with _errors():
+        if (server := server_of(name)) is not None:
+            send_lesson(server, name, data, send=send)
+            return
     with _errors(), files.alone(name):
         if files.is_classifier(name):
             classifier = _reopened(name, backbone, method, image_size)

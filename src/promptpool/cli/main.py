@@ -21,6 +21,7 @@ from promptpool.cli.display import pairs_table
 from promptpool.cli.errors import user_errors
 from promptpool.cli.reproduce import reproduce
 from promptpool.cli.run import run_one
+from promptpool.cli.serve import serve
 from promptpool.cli.weights import app as weights_app
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
@@ -56,6 +57,7 @@ for verb in (
     *(classifier.rename, classifier.merge, classifier.history, classifier.undo),
 ):
     app.command()(verb)
+app.command()(serve)
 app.command()(demo)
 app.command("run")(run_one)
 app.command()(reproduce)

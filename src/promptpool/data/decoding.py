@@ -63,16 +63,16 @@ TURNS = {
 }
 
 
-def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
+def decode(content: bytes, what: str, size: int, fit: str = "whole", most_pixels: int = MOST_PIXELS) -> Pixels:
     """The image as RGB: uint8 [3, size, size].
 
     `fit` says how it becomes a square: "whole" squeezes all of it, "centre" cuts out its central square. `what`
-    names the file in errors.
+    names the file in errors. An image of more than `most_pixels` is refused before its pixels are decoded.
     """
     check(size, fit)
     try:
         with _quiet():
-            image = _opened(content, what)
+            image = _opened(content, what, most_pixels)
             if fit == "centre":
                 side = min(image.size)
                 left, top = (image.width - side) // 2, (image.height - side) // 2
@@ -99,13 +99,13 @@ def image_suffixes() -> set[str]:
     return {suffix for suffix, kind in Image.registered_extensions().items() if kind in (*FORMATS, "MPO", "TGA")}
 
 
-def _opened(content: bytes, what: str) -> Image.Image:
+def _opened(content: bytes, what: str, most_pixels: int) -> Image.Image:
     """The first frame, upright, in RGB."""
     with Image.open(io.BytesIO(content), formats=_formats(what)) as image:
         if min(image.size) < 1:
             raise BadFileError(f"{what}: an image without pixels, {image.width} x {image.height}")
-        if image.width * image.height > MOST_PIXELS:
-            raise BadFileError(f"{what}: {image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
+        if image.width * image.height > most_pixels:
+            raise BadFileError(f"{what}: {image.width} x {image.height} pixels are more than {most_pixels:,}")
         image.load()
         return _coloured(_turned(image))
 
