@@ -6,6 +6,7 @@ import { known } from "./known.js"
 import { Correction } from "./correction.js"
 
 export const TOP = 5 // classes that an answer names
+const TINY = 80 // pixels of a side; fewer are shown as squares, not as a blur
 
 export class Card {
   constructor(file, { removed, again }) {
@@ -15,7 +16,11 @@ export class Card {
     this.version = null // of the classifier that answered
     const id = newId()
     const ending = (file.name.split(".").at(-1) || "file").slice(0, 5).toUpperCase()
-    this.image = make("img", { alt: "", decoding: "async", hidden: true, on: { error: () => this.picture(null) } })
+    const shown = {
+      error: () => this.picture(null),
+      load: () => this.image.classList.toggle("tiny", this.image.naturalWidth < TINY),
+    }
+    this.image = make("img", { alt: "", decoding: "async", hidden: true, on: shown })
     this.kind = make("span", { class: "kind", hidden: true }, ending)
     this.head = make("div", { class: "head" })
     this.body = make("div", { class: "body" })

@@ -134,7 +134,7 @@ function renaming(element, name, pressed) {
     said.textContent = problemWith(to) || joins
   })
   const buttons = [make("button", { type: "submit", class: "primary" }, "Rename"), button("Cancel", end)]
-  const form = make("form", { class: "question" }, make("label", { for: id }, `New name of ${name}`), input, said)
+  const form = make("form", { class: "question", "aria-label": `Rename ${name}` }, make("label", { for: id }, `New name of ${name}`), input, said)
   form.append(make("div", { class: "row" }, buttons))
   form.addEventListener("keydown", event => event.key === "Escape" && end())
   form.addEventListener("submit", async event => {

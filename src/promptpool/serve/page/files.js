@@ -14,12 +14,16 @@ export function choose({ folder = false } = {}) {
     const input = document.createElement("input")
     input.type = "file"
     input.multiple = true
+    input.hidden = true
     if (folder) input.webkitdirectory = true
     else input.accept = ACCEPT
-    input.addEventListener("change", () =>
-      done(sorted([...input.files].map(file => ({ file, path: file.webkitRelativePath || file.name })))),
-    )
-    input.addEventListener("cancel", () => done(sorted([])))
+    const end = () => {
+      input.remove()
+      done(sorted([...input.files].map(file => ({ file, path: file.webkitRelativePath || file.name }))))
+    }
+    input.addEventListener("change", end)
+    input.addEventListener("cancel", end)
+    document.body.append(input) // one that is nowhere may be collected before anybody has chosen
     input.click()
   })
 }
