@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import anyio
@@ -46,9 +47,9 @@ async def asked_pictures(request: Request, limits: Limits) -> list[Sent]:
         model = await _json(request, AskedImages)
         _check_count(len(model.images), limits)
         return [Sent(_shown(each.name), _bytes(each.data, f"images.{n}")) for n, each in enumerate(model.images)]
-    form = await _form(request, limits)
-    _check_fields(form, {"files"})
-    return await _files(form, limits)
+    async with _form(request, limits) as form:
+        _check_fields(form, {"files"})
+        return await _files(form, limits)
 
 
 async def taught_pictures(request: Request, limits: Limits) -> list[Sent]:
@@ -60,10 +61,10 @@ async def taught_pictures(request: Request, limits: Limits) -> list[Sent]:
             Sent(_shown(each.name), _bytes(each.data, f"pictures.{number}"), each.label)
             for number, each in enumerate(model.pictures)
         ]
-    form = await _form(request, limits)
-    _check_fields(form, {"files", "label", "labels"})
-    files = await _files(form, limits)
-    labels = _labels(form, len(files))
+    async with _form(request, limits) as form:
+        _check_fields(form, {"files", "label", "labels"})
+        files = await _files(form, limits)
+        labels = _labels(form, len(files))
     return [file._replace(label=label) for file, label in zip(files, labels, strict=True)]
 
 
@@ -109,18 +110,24 @@ def described(errors: Sequence[Any]) -> tuple[int, str]:
     first = errors[0]
     if first["type"] == "json_invalid":
         return 400, "the body is no JSON"
-    place = ".".join(printable(str(part))[:60] for part in first["loc"] if part not in ("body", "query", "path"))
+    parts = first["loc"][1:] if first["loc"][:1] in (("body",), ("query",), ("path",)) else first["loc"]
+    place = ".".join(printable(str(part))[:60] for part in parts)
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return 422, f"{place or 'the body'}: {printable(str(first['msg']))}{more}"
 
 
-async def _form(request: Request, limits: Limits) -> FormData:
+@asynccontextmanager
+async def _form(request: Request, limits: Limits) -> AsyncIterator[FormData]:
     try:
-        return await request.form(max_files=limits.files, max_fields=16, max_part_size=LONGEST_FIELD)
+        form = await request.form(max_files=limits.files, max_fields=16, max_part_size=LONGEST_FIELD)
     except HTTPException as error:
         if error.detail.startswith("Too many files"):
             raise RefusedError(413, f"more than {limits.files} pictures in one request, which is the most") from error
         raise
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 def _check_fields(form: FormData, allowed: set[str]) -> None:
