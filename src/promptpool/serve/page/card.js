@@ -1,6 +1,6 @@
 // A picture that was asked about: the answer, and why.
 
-import { bar, button, listed, make, newId, percent } from "./parts.js"
+import { bar, button, listed, make, newId, percent, sentence } from "./parts.js"
 import { address } from "./server.js"
 import { known } from "./known.js"
 import { Correction } from "./correction.js"
@@ -69,7 +69,7 @@ export class Card {
   failed(text, retry = true) {
     this.become("failed")
     this.head.replaceChildren(make("p", { class: "label" }, "No answer"))
-    this.body.replaceChildren(make("p", { class: "problem" }, text))
+    this.body.replaceChildren(make("p", { class: "problem" }, sentence(text)))
     const again = button("Try again", () => this.again([this]), { "aria-label": `Try again: ${this.file.name}` })
     this.actions.replaceChildren(...(retry ? [make("div", { class: "row" }, again)] : []))
   }

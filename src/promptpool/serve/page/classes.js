@@ -100,7 +100,9 @@ function row({ name, pictures, accuracy }) {
 // A question about a class stands in a line of its own below it; there is one at a time.
 function below(element, question) {
   for (const old of by("class-rows").querySelectorAll(".below")) old.remove()
-  element.after(make("tr", { class: "below" }, make("td", { colspan: 4 }, question)))
+  const line = make("tr", { class: "below" }, make("td", { colspan: 4 }, question))
+  element.after(line)
+  line.scrollIntoView({ block: "nearest" })
 }
 
 function forgetting(element, name, pictures, pressed) {
@@ -134,7 +136,13 @@ function renaming(element, name, pressed) {
     said.textContent = problemWith(to) || joins
   })
   const buttons = [make("button", { type: "submit", class: "primary" }, "Rename"), button("Cancel", end)]
-  const form = make("form", { class: "question", "aria-label": `Rename ${name}` }, make("label", { for: id }, `New name of ${name}`), input, said)
+  const form = make(
+    "form",
+    { class: "question", "aria-label": `Rename ${name}` },
+    make("label", { for: id }, `New name of ${name}`),
+    input,
+    said,
+  )
   form.append(make("div", { class: "row" }, buttons))
   form.addEventListener("keydown", event => event.key === "Escape" && end())
   form.addEventListener("submit", async event => {

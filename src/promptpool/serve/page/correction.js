@@ -1,6 +1,6 @@
 // Whether an answer is right, and what is: a click puts the picture, as it was given, into the next lesson.
 
-import { announce, button, make } from "./parts.js"
+import { announce, button, make, sentence } from "./parts.js"
 import { call } from "./server.js"
 import { addWaiting, known, removeWaiting } from "./known.js"
 import { chooser } from "./chooser.js"
@@ -56,7 +56,7 @@ export class Correction {
     try {
       const { added, refused } = await call("POST", "lessons", form, true)
       if (!added.length) {
-        this.offer(this.answer, refused[0]?.error ?? "The server did not take it.")
+        this.offer(this.answer, sentence(refused[0]?.error ?? "the server did not take it"))
         return
       }
       this.given = { id: added[0].id, label }

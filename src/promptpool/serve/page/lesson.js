@@ -1,6 +1,6 @@
 // The next lesson: Learn now, how far it is, and what it changed.
 
-import { announce, bar, button, by, confirmed, listed, make, percent, seconds, several } from "./parts.js"
+import { announce, bar, button, by, confirmed, listed, make, percent, seconds, sentence, several } from "./parts.js"
 import { call, get, pause } from "./server.js"
 import { changes, known, labels, refresh, refreshWaiting } from "./known.js"
 import { isSending, sendingShown } from "./sending.js"
@@ -79,11 +79,10 @@ async function follow(id) {
   }
   const { state, error, report } = job
   await Promise.all([refresh(), refreshWaiting()])
-  if (state === "failed")
-    ended(
-      `The lesson failed: ${error ?? "no reason was given"} The classifier is as it was, and the pictures still wait.`,
-    )
-  else {
+  if (state === "failed") {
+    const why = sentence(error ?? "no reason was given")
+    ended(`The lesson failed. ${why} The classifier is as it was, and the pictures still wait.`)
+  } else {
     ended("")
     tell(report)
   }

@@ -11,6 +11,7 @@ import { prepareWaiting } from "./waiting.js"
 import { followRunning, prepareLesson } from "./lesson.js"
 import { look, prepareLook } from "./look.js"
 
+let hiddenNote = null
 const VIEWS = ["ask", "teach", "look"]
 const view = () => VIEWS.find(each => `#${each}` === location.hash) ?? "ask"
 
@@ -34,8 +35,8 @@ function head() {
   by("facts").textContent = classes
     ? `${several(classes, "class", "classes")}, ${several(pictures, "picture")}, version ${version}`
     : "It has learned nothing yet."
-  by("note").hidden = !note
-  by("note").textContent = note
+  by("note").hidden = !note || note === hiddenNote
+  by("note").firstElementChild.textContent = note
   title()
 }
 
@@ -50,43 +51,21 @@ function badge() {
 function prepareDrops() {
   const withFiles = event => event.dataTransfer?.types.includes("Files")
   const target = event => (view() === "teach" ? event.target.closest?.("[data-class]") : null)
-  let inside = 0
-  const over = element => {
-    for (const each of document.querySelectorAll(".aimed")) if (each !== element) each.classList.remove("aimed")
-    element?.classList.add("aimed")
-    const text =
-      view() === "teach"
-        ? element
-          ? element.dataset.class
-            ? `Drop to teach ${element.dataset.class}`
-            : "Drop to teach a new class"
-          : "Drop to teach"
-        : "Drop to ask"
-    by("over").firstElementChild.textContent = text
+  const over = event => {
+    if (!withFiles(event)) return
+    event.preventDefault()
+    event.dataTransfer.dropEffect = "copy"
+    document.body.classList.add("dragging")
+    aim(target(event))
   }
   const end = () => {
-    inside = 0
     document.body.classList.remove("dragging")
-    over(null)
+    aim(null)
   }
-  document.addEventListener("dragenter", event => {
-    if (withFiles(event)) {
-      inside += 1
-      document.body.classList.add("dragging")
-      over(target(event))
-      event.preventDefault()
-    }
-  })
-  document.addEventListener("dragleave", event => {
-    if (withFiles(event) && --inside <= 0) end()
-  })
-  document.addEventListener("dragover", event => {
-    if (withFiles(event)) {
-      event.dataTransfer.dropEffect = "copy"
-      over(target(event))
-      event.preventDefault()
-    }
-  })
+  document.addEventListener("dragenter", over)
+  document.addEventListener("dragover", over)
+  document.addEventListener("dragleave", event => event.relatedTarget || end())
+  document.addEventListener("pointermove", () => document.body.classList.contains("dragging") && end()) // no drag any more
   document.addEventListener("drop", async event => {
     if (!withFiles(event)) return
     event.preventDefault()
@@ -101,6 +80,14 @@ function prepareDrops() {
       take(found, "")
     }
   })
+}
+
+// Say where what is dragged would go.
+function aim(element) {
+  for (const each of document.querySelectorAll(".aimed")) if (each !== element) each.classList.remove("aimed")
+  element?.classList.add("aimed")
+  const what = element ? (element.dataset.class ? ` ${element.dataset.class}` : " a new class") : ""
+  by("over").firstElementChild.textContent = view() === "teach" ? `Drop to teach${what}` : "Drop to ask"
 }
 
 function take(found, label) {
@@ -137,6 +124,11 @@ async function fresh() {
 
 document.querySelector(".skip").addEventListener("click", event => {
   event.preventDefault()
+  by("main").focus()
+})
+by("note-close").addEventListener("click", () => {
+  hiddenNote = known.classifier.note
+  by("note").hidden = true
   by("main").focus()
 })
 addEventListener("hashchange", turn)

@@ -54,6 +54,13 @@ export function seconds(number) {
   return several(Math.round(number / 60), "minute")
 }
 
+// What a server says, as a sentence.
+export function sentence(text) {
+  const said = String(text).trim()
+  const begun = /^[a-z]+[ ,]/.test(said) ? said[0].toUpperCase() + said.slice(1) : said
+  return /[.!?…]$/.test(begun) ? begun : `${begun}.`
+}
+
 // Numbers in names count as numbers.
 const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" })
 export const byName = (one, other) => order.compare(one, other) || (one < other ? -1 : one > other ? 1 : 0)

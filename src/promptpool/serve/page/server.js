@@ -1,8 +1,10 @@
 // Requests to the server that this page came from, and to no other.
 
+import { sentence } from "./parts.js"
+
 export class Refused extends Error {
-  constructor(sentence, status = 0) {
-    super(sentence)
+  constructor(why, status = 0) {
+    super(why)
     this.status = status
   }
 }
@@ -27,14 +29,14 @@ export async function call(method, path, body, patient = method === "GET") {
     }
     const answer = await read(response)
     if (response.ok) return answer
-    throw new Refused(sentence(answer, response), response.status)
+    throw new Refused(reason(answer, response), response.status)
   }
 }
 
 // The answer as a file, for exports.
 export async function download(path) {
   const response = await sent("GET", path, undefined, false)
-  if (!response.ok) throw new Refused(sentence(await read(response), response), response.status)
+  if (!response.ok) throw new Refused(reason(await read(response), response), response.status)
   const named = /filename="?([^";]+)/.exec(response.headers.get("Content-Disposition") ?? "")
   return { blob: await response.blob(), name: named?.[1] ?? null }
 }
@@ -66,8 +68,8 @@ async function read(response) {
   }
 }
 
-function sentence(answer, response) {
-  if (typeof answer?.error === "string") return answer.error
+function reason(answer, response) {
+  if (typeof answer?.error === "string") return sentence(answer.error)
   if (response.status === 401) return "The server wants its token: open the address that it printed when it started."
   return `The server answered ${response.status} ${response.statusText}`.trim() + "."
 }

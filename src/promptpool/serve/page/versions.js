@@ -49,7 +49,7 @@ export async function showVersions() {
               "p",
               {},
               each.what || "A change",
-              each.version === present && make("strong", { class: "good" }, " now"),
+              each.version === present && make("span", { class: "good now" }, "now"),
             ),
             each.when &&
               make("p", { class: "quiet" }, make("time", { datetime: each.when }, day.format(new Date(each.when)))),
