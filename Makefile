@@ -47,12 +47,12 @@ real-test: $(READY)
 
 # A server killed fifty times while it learns: nothing that it accepted is lost, nothing is learned twice.
 kill-test: $(READY)
-	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q tests/serve/test_process.py -k killed
+	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q -s tests/serve/test_process.py -k killed
 
 # Requests made up from the server's own description, some thousand of them: none may be a mistake of the server.
 fuzz-test: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'schemathesis>=4'
-	PROMPTPOOL_REQUIRE_FUZZ=1 $(BIN)/python -m pytest -q -m fuzz
+	PROMPTPOOL_REQUIRE_FUZZ=1 $(BIN)/python -m pytest -q -s -m fuzz
 
 # The package as it is installed, away from its source.
 wheel-test: $(READY)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
-from starlette.background import BackgroundTask
+from starlette.types import Receive, Scope, Send
 
 from promptpool.classifier import files
 from promptpool.classifier.pictures import checked_label
@@ -139,12 +139,18 @@ def export(
         path.unlink()
         raise
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", engine.folder.resolve().name).strip(".-") or "classifier"
-    return FileResponse(
-        path,
-        filename=f"{name}-{number}.{format_}",
-        media_type="application/zip" if format_ == "zip" else "application/octet-stream",
-        background=BackgroundTask(path.unlink),
-    )
+    kind = "application/zip" if format_ == "zip" else "application/octet-stream"
+    return PassingFile(path, filename=f"{name}-{number}.{format_}", media_type=kind)
+
+
+class PassingFile(FileResponse):
+    """A file that is gone once it was sent, or once nobody reads it any more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            Path(self.path).unlink(missing_ok=True)
 
 
 def _packed(engine: Engine, path: Path) -> int:

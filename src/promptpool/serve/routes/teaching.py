@@ -60,9 +60,10 @@ async def add(request: Request, response: Response, engine: TheEngine, threads: 
     ]
     good = [(file.name, file.label, file.content) for file, why in zip(files, reasons, strict=True) if why is None]
     added, busy = await anyio.to_thread.run_sync(engine.lessons.add, good)
+    waiting = await anyio.to_thread.run_sync(lambda: len(engine.lessons.waiting))  # others may be at the disk
     refused += [RefusedPicture(name=name, error=LEARNED_NOW) for name in busy]
     response.status_code = 201 if added else 200
-    return Added(waiting=len(engine.lessons.waiting), added=[_shown(each) for each in added], refused=refused)
+    return Added(waiting=waiting, added=[_shown(each) for each in added], refused=refused)
 
 
 def _wrong_label(file: Sent) -> str | None:
