@@ -4,7 +4,8 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test portable-test portable-check browser-test ray-test real-test wheel-test check bench format clean
+.PHONY: demo test portable-test portable-check browser-test ray-test real-test kill-test fuzz-test wheel-test check bench \
+  bench-serve format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -44,6 +45,15 @@ real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
 
+# A server killed fifty times while it learns: nothing that it accepted is lost, nothing is learned twice.
+kill-test: $(READY)
+	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q -s tests/serve/test_process.py -k killed
+
+# Requests made up from the server's own description, some thousand of them: none may be a mistake of the server.
+fuzz-test: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'schemathesis>=4'
+	PROMPTPOOL_REQUIRE_FUZZ=1 $(BIN)/python -m pytest -q -s -m fuzz
+
 # The package as it is installed, away from its source.
 wheel-test: $(READY)
 	.ci/wheel-test $(BIN)/python
@@ -55,6 +65,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
+
+bench-serve: $(READY)
+	$(BIN)/python benchmarks/serve.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

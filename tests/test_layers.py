@@ -12,14 +12,14 @@ ROOT = Path(promptpool.__file__).parent
 ROWS = [
     {"__main__"},
     {"cli"},
-    {"reproduce"},
-    {"serve", "classifier"},
+    {"reproduce", "serve"},
+    {"classifier"},
     {"experiments", "report"},
     {"training"},
     {"learners"},
     {"memory", "optim", "prompts", "backbones"},
     {"data"},
-    {"losses", "metrics", "distributed", "checks", "errors", "files", "progress"},
+    {"losses", "metrics", "distributed", "checks", "client", "errors", "files", "progress"},
 ]
 
 

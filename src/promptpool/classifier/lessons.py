@@ -43,6 +43,7 @@ class Lesson:
     left_out: int = 0  # pictures of a test folder
     skipped: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
+    source: str = ""  # the job of a server that it was, whose pictures are therefore not learned again
 
     @property
     def pictures(self) -> int:

@@ -24,10 +24,12 @@ from promptpool.classifier.pictures import UNKNOWN
 from promptpool.cli.display import in_words, pairs_table, reading
 from promptpool.cli.display import listed as _listed
 from promptpool.cli.errors import classifier_errors as _errors
+from promptpool.cli.serve import send_lesson
 from promptpool.data.images import printable
 from promptpool.data.own.table import table_notes
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
+from promptpool.serve.address import server_of
 
 Name = Annotated[Path, typer.Argument(help="The classifier: a folder.")]
 PHOTOGRAPHS = (
@@ -46,10 +48,15 @@ def learn(
     keep_held_out: Annotated[bool | None, typer.Option("--keep-held-out", help="Do not learn held-out ones.")] = None,
     thumbnails: Annotated[bool | None, typer.Option("--thumbnails", help="Keep a small version of pictures.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no picture.")] = False,
+    send: Annotated[bool, typer.Option("--send", help="Send it to the server, if the classifier is served.")] = False,
 ) -> None:
     """Teach a classifier, new or known, from a folder of class folders; the same command goes on if it was killed."""
     given = {"method": method, "image_size": image_size, "rehearse": rehearse}
     given |= {"keep_held_out": keep_held_out, "thumbnails": thumbnails}
+    with _errors():
+        if (server := server_of(name)) is not None:
+            send_lesson(server, name, data, send=send)
+            return
     with _errors(), files.alone(name):
         if files.is_classifier(name):
             _check_same(name, given)

@@ -24,6 +24,7 @@ from promptpool.cli.export import export
 from promptpool.cli.reproduce import reproduce
 from promptpool.cli.review import review
 from promptpool.cli.run import run_one
+from promptpool.cli.serve import serve
 from promptpool.cli.weights import app as weights_app
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
@@ -60,6 +61,7 @@ for verb in (
 ):
     app.command()(verb)
 app.command()(export)
+app.command()(serve)
 app.command()(demo)
 app.command("run")(run_one)
 app.command()(reproduce)

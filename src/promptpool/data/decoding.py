@@ -64,14 +64,15 @@ TURNS = {
 }
 
 
-def decode(content: bytes, what: str, size: int, fit: str = "whole") -> Pixels:
+def decode(content: bytes, what: str, size: int, fit: str = "whole", most_pixels: int = MOST_PIXELS) -> Pixels:
     """The image as RGB: uint8 [3, size, size].
 
     `fit` says how it becomes a square: "whole" squeezes all of it, "centre" cuts out its central square. `what`
-    names the file in errors.
+    names the file in errors. An image of more than `most_pixels` is refused before its pixels are decoded.
     """
     check(size, fit)
     with _quiet(), _named(what), Image.open(io.BytesIO(content), formats=_formats(what)) as image:
+        check_sides(*image.size, what, most_pixels)
         return _square(image, what, size, fit)
 
 
@@ -135,12 +136,12 @@ def _upright(image: Image.Image, what: str) -> Image.Image:
     return _coloured(_turned(image))
 
 
-def check_sides(width: int, height: int, what: str) -> None:
+def check_sides(width: int, height: int, what: str, most_pixels: int = MOST_PIXELS) -> None:
     """Refuse an image without pixels, or with more than memory is taken for."""
     if min(width, height) < 1:
         raise BadFileError(f"{what}: an image without pixels, {width} x {height}")
-    if width * height > MOST_PIXELS:
-        raise BadFileError(f"{what}: {width} x {height} pixels are more than {MOST_PIXELS:,}")
+    if width * height > most_pixels:
+        raise BadFileError(f"{what}: {width} x {height} pixels are more than {most_pixels:,}")
 
 
 def _formats(what: str) -> list[str]:

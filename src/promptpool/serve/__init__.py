@@ -1,0 +1,1 @@
+"""A classifier behind HTTP: it answers while it learns. Needs `pip install 'promptpool[serve]'`."""

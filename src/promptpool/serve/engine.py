@@ -1,0 +1,290 @@
+"""The classifier behind the routes: versions, answers, lessons, jobs.
+
+`Engine` is all that the routes know of it. `LocalEngine` does everything in this process:
+
+    answers      gathered into batches, from the version that is present when a batch begins
+    changes      one at a time on a thread of their own, on a copy: saved, then swapped in at one moment
+    lessons      wait on disk; a job learns all that wait as one lesson
+
+Who computes answers is an `Answerer`, so that an engine on several machines need replace no more than that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from promptpool.classifier import files
+from promptpool.classifier.classifier import ContinualClassifier
+from promptpool.classifier.lessons import Lesson
+from promptpool.data.decoding import Pixels
+from promptpool.errors import BadFileError
+from promptpool.progress import heard_by
+from promptpool.serve.answering import Wish, answers, copy_to_change, encoded, ready_to_answer
+from promptpool.serve.batches import Answered, Batches, Question
+from promptpool.serve.facts import Facts, lesson_report
+from promptpool.serve.jobs import Job, Jobs
+from promptpool.serve.lessons import FOLDER, Lessons, Waiting, sync
+from promptpool.serve.limits import Limits, RefusedError, conflict
+from promptpool.serve.metrics import Metrics
+
+BUSY = "a lesson is being learned: try again when it is done"
+log = logging.getLogger("promptpool.serve")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A classifier that answers and does not change."""
+
+    number: int
+    classifier: ContinualClassifier
+    facts: Facts = field(repr=False)
+
+
+class Answerer(Protocol):
+    """Whoever looks at pictures; `encoded` and `answers` of `answering.py` are the two halves of the work."""
+
+    @property
+    def length(self) -> int:
+        """How many pictures wait."""
+        ...
+
+    def ask(self, pictures: Sequence[Pixels], wishes: Sequence[Wish]) -> Future[Answered]: ...
+
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    """What the routes need; calls that change something raise `RefusedError` where they cannot."""
+
+    folder: Path
+    limits: Limits
+    metrics: Metrics
+    lessons: Lessons
+    jobs: Jobs
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def present(self) -> Version:
+        """The version that answers now."""
+        ...
+
+    @property
+    def queue(self) -> int:
+        """How many pictures wait for an answer."""
+        ...
+
+    def ask(self, pictures: Sequence[Pixels], wishes: Sequence[Wish]) -> Future[Answered]: ...
+
+    def learn(self) -> Job: ...
+
+    def forget(self, label: str) -> int: ...
+
+    def rename(self, old: str, new: str) -> int: ...
+
+    def undo(self) -> int: ...
+
+    def saved(self) -> threading.Lock:
+        """Held by whoever reads the folder's files and wants them to be of one version."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StoppedError(RuntimeError):
+    """The server ends; what was being learned waits for its next start."""
+
+
+class LocalEngine:
+    """See the module. It holds the classifier's folder as long as it lives; raises `BadFileError` if another does."""
+
+    def __init__(self, folder: Path, *, backbone: str | None = None, limits: Limits | None = None) -> None:
+        self.folder, self.backbone, self.limits = folder, backbone, limits or Limits()
+        self.metrics = Metrics()
+        self._held = ExitStack()
+        self._held.enter_context(files.alone(folder))
+        try:
+            classifier = files.load(folder, backbone=backbone)
+            learned = {lesson.source for lesson in classifier.lessons if lesson.source}
+            self.lessons = Lessons(folder / FOLDER, self.limits, learned)
+        except BaseException:
+            self._held.close()
+            raise
+        self.jobs = Jobs(self.limits.jobs)
+        self._version = _version(folder, classifier)
+        self._saved = threading.Lock()
+        self._changing = threading.Lock()  # held from the first look at the present version until the new one is there
+        self._stopping = False
+        self._changes = ThreadPoolExecutor(1, thread_name_prefix="changes")
+        self._answerer: Answerer = Batches(self._work, self.limits, self.metrics.batch_sizes.observe)
+
+    @property
+    def ready(self) -> bool:
+        return not self._stopping
+
+    @property
+    def present(self) -> Version:
+        return self._version
+
+    @property
+    def queue(self) -> int:
+        return self._answerer.length
+
+    def saved(self) -> threading.Lock:
+        return self._saved
+
+    def ask(self, pictures: Sequence[Pixels], wishes: Sequence[Wish]) -> Future[Answered]:
+        if not self._version.classifier.labels:
+            raise conflict("nothing was learned yet: teach it first")
+        return self._answerer.ask(pictures, wishes)
+
+    def _work(self, questions: Sequence[Question]) -> list[Answered]:
+        """Answer a batch, all of it by one version."""
+        version = self._version
+        images = torch.from_numpy(np.stack([picture for question in questions for picture in question.pictures]))
+        rows = torch.cat([encoded(version.classifier, part) for part in images.split(self.limits.batch)])
+        wishes = [wish for question in questions for wish in question.wishes]
+        found = iter(answers(version.classifier, rows, wishes))
+        return [Answered(version.number, [next(found) for _ in question.wishes]) for question in questions]
+
+    def learn(self) -> Job:
+        """Begin to learn all that wait as one lesson."""
+        if not self._changing.acquire(blocking=False):
+            raise conflict(BUSY, retry=5)
+        job = self.jobs.begin()
+        try:
+            table, taken = self.lessons.take(job.id)
+            future = self._changes.submit(self._learn, job.id, table, taken)
+        except BaseException:
+            self.jobs.drop(job.id)
+            self._changing.release()
+            raise
+        future.add_done_callback(lambda ended: self._ended(job.id, ended))
+        return job
+
+    def _learn(self, job: str, table: Path, taken: Sequence[Waiting]) -> dict[str, Any]:
+        def listener(what: str, done: int, total: int | None) -> None:
+            if self._stopping:
+                raise StoppedError("the server was stopped; the pictures wait for its next start")
+            self.jobs.change(job, what=what, done=done, total=total)
+
+        self.jobs.change(job, state="running", what="learning")
+        before = self._version
+        classifier = copy_to_change(before.classifier)
+        with heard_by(listener):
+            lesson = _named(classifier.learn(table), job, taken)
+        classifier.known.lessons[-1] = lesson
+        after = self._install(classifier)
+        self.lessons.learned(job)
+        return lesson_report(lesson, after.number, before.facts, after.facts)
+
+    def _ended(self, job: str, ended: Future[dict[str, Any]]) -> None:
+        error = ended.exception()
+        if error is None:
+            self.jobs.change(job, state="done", report=ended.result())
+        else:
+            if not isinstance(error, BadFileError | OSError | ValueError | StoppedError):
+                log.error("a lesson failed", exc_info=error)
+            self.lessons.put_back(job)
+            self.jobs.change(job, state="failed", error=plain(error, self.folder))
+        self._changing.release()
+
+    def forget(self, label: str) -> int:
+        """Take a class out; returns the new version."""
+        return self._changed(lambda classifier: classifier.forget(label), label)
+
+    def rename(self, old: str, new: str) -> int:
+        """Give a class another name, or make one of two; returns the new version."""
+        return self._changed(lambda classifier: classifier.rename(old, new), old)
+
+    def undo(self) -> int:
+        """Go back to the version before; returns its number."""
+        if not self._changing.acquire(blocking=False):
+            raise conflict(BUSY, retry=5)
+        try:
+            if len(files.versions(self.folder)) < 2:
+                raise conflict("there is no version before this one")
+            with self._saved:
+                self._write(lambda: files.undo(self.folder))
+                self._version = _version(self.folder, files.load(self.folder, backbone=self.backbone))
+        finally:
+            self._changing.release()
+        return self._version.number
+
+    def _changed(self, change: Callable[[ContinualClassifier], None], label: str) -> int:
+        if not self._changing.acquire(blocking=False):
+            raise conflict(BUSY, retry=5)
+        try:
+            present = self._version.classifier
+            if label not in present.labels:
+                raise RefusedError(404, f"{label[:200]!r}: no such class")
+            classifier = copy_to_change(present)
+            try:
+                change(classifier)
+            except ValueError as error:
+                raise conflict(str(error)) from error
+            return self._install(classifier).number
+        finally:
+            self._changing.release()
+
+    def _install(self, classifier: ContinualClassifier) -> Version:
+        """Save a classifier, and answer from it: from here on for those who ask, on disk before that."""
+        with self._saved:
+            self._write(lambda: files.save(classifier, self.folder))
+            self._version = _version(self.folder, classifier)
+            return self._version
+
+    def _write(self, change: Callable[[], object]) -> None:
+        """Change what is on disk; an error means that nothing came of it."""
+        try:
+            change()
+        except OSError:
+            for left in (self.folder / files.VERSIONS).glob(".*.partial"):  # so that a full disk is less so
+                left.unlink(missing_ok=True)
+            if int(files.read_header(self.folder)["version"]) == self._version.number:
+                raise
+            log.warning("%s: the model is saved, but not all that describes it", self.folder)
+        sync(self.folder)
+
+    def close(self) -> None:
+        """End after what is being answered; a lesson under way is given up, and its pictures go on waiting."""
+        self._stopping = True
+        self._answerer.close()
+        self._changes.shutdown()
+        self._held.close()
+
+
+def _version(folder: Path, classifier: ContinualClassifier) -> Version:
+    number = int(files.read_header(folder)["version"])
+    return Version(number, ready_to_answer(classifier), Facts(classifier))
+
+
+def _named(lesson: Lesson, job: str, taken: Sequence[Waiting]) -> Lesson:
+    """A lesson that calls pictures as those who sent them do."""
+    names = {each.file: each.name for each in taken}
+    return replace(
+        lesson,
+        source=job,
+        doubtful=tuple((names.get(name, name), own, other) for name, own, other in lesson.doubtful),
+        skipped=tuple((names.get(name, name), reason) for name, reason in lesson.skipped),
+    )
+
+
+def plain(error: BaseException, folder: Path) -> str:
+    """An error as a sentence that names no path of this machine."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    if isinstance(error, ValueError | StoppedError):
+        return " ".join(str(error).replace(f"{folder}{'/'}", "").replace(str(folder), folder.name).split())
+    return "something went wrong; the server's log says what"
