@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +49,26 @@ def visit(browser: Any, place: Path, tmp_path: Path) -> Iterator[Visit]:
         yield visit
 
 
+@pytest.mark.skipif("PROMPTPOOL_SCREENSHOTS" not in os.environ, reason="PROMPTPOOL_SCREENSHOTS names no folder")
+def test_the_picture_of_the_readme(browser: Any, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "signs", tmp_path / "signs")
+    with serving(tmp_path / "signs") as address, visiting(browser, address, (1120, 1100), scale=1.5) as visit:
+        page = visit.open().page
+        page.get_by_role("button", name="Hide this note").click()
+        visit.drop(asked(place, "heart", "anchor", "telephone", "umbrella", "snowflake", "star"))
+        visit.answered(6)
+        visit.card("telephone 40.png").get_by_role("button", name="It is something else").click()
+        page.get_by_role("combobox", name="What is it?").fill("telephone")
+        page.get_by_role("option", name="New class “telephone”").click()
+        expect(page.locator("#badge")).to_have_text("1")
+        page.locator("#main").focus()
+        page.evaluate("scrollTo(0, 0)")
+        path = Path(os.environ["PROMPTPOOL_SCREENSHOTS"]) / "serve.png"
+        end = page.locator(".card").last.bounding_box()
+        drawn = page.screenshot(clip={"x": 0, "y": 0, "width": 1120, "height": end["y"] + end["height"] + 20})
+        Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256).save(path, optimize=True)
+
+
 def asked(place: Path, *names: str) -> list[Path]:
     return [place / "asked" / name / f"{name} 40.png" for name in names]
 
@@ -64,7 +86,9 @@ def test_dropped_pictures_get_labels(visit: Visit, place: Path) -> None:
     expect(unknown.locator(".label")).to_have_text("I do not know this")
     expect(unknown).to_contain_text("The nearest is")
     expect(visit.card("broken.png")).to_contain_text("No answer")
-    expect(visit.page.locator("#ask-summary")).to_have_text("4 pictures: 2 recognised, 1 not known, 1 without an answer.")
+    expect(visit.page.locator("#ask-summary")).to_have_text(
+        "4 pictures: 2 recognised, 1 not known, 1 without an answer."
+    )
     expect(visit.page.locator("#said")).to_have_text("4 pictures: 2 recognised, 1 not known, 1 without an answer.")
     visit.look("ask")
     visit.page.locator("#sure").select_option("0.99")
@@ -276,4 +300,6 @@ def test_many_pictures_go_in_small_groups(visit: Visit, tmp_path: Path) -> None:
     visit.go("Teach")
     visit.drop([tmp_path / "many"])
     expect(page.locator("#lesson-says")).to_have_text("50 pictures of 2 classes wait.")
-    assert 7 <= len([request for request in visit.requests if request.method == "POST" and "/lessons" in request.url]) <= 8
+    assert (
+        7 <= len([request for request in visit.requests if request.method == "POST" and "/lessons" in request.url]) <= 8
+    )
