@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
 import signal
 import socket
@@ -99,9 +100,13 @@ def _listening(place: Place) -> socket.socket:
         return socket.create_server((place.host, place.port), family=family)
     except OSError as error:
         raise BadFileError(
-            f"--host {place.host} --port {place.port}: cannot listen there ({error.strerror or error}); "
-            "--port 0 takes a free one"
+            f"--host {place.host} --port {place.port}: cannot listen there ({_reason(error)}); --port 0 takes a free one"
         ) from error
+
+
+def _reason(error: OSError) -> str:
+    """Without what Python adds to it, and also where no number says what it is: a name that leads nowhere."""
+    return os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else str(error)
 
 
 def _address(place: Place, listener: socket.socket) -> str:
