@@ -116,7 +116,7 @@ function best(top) {
 
 function chosen(prompts) {
   if (!prompts?.length) return []
-  const numbers = prompts.map(each => make("span", { class: "chip" }, String(each)))
+  const numbers = prompts.flatMap(each => [make("span", { class: "chip" }, String(each)), " "])
   return [make("p", { class: "quiet" }, prompts.length === 1 ? "Prompt chosen: " : "Prompts chosen: ", numbers)]
 }
 

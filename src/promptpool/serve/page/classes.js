@@ -85,7 +85,7 @@ function row({ name, pictures, accuracy }) {
   const measure =
     typeof accuracy === "number"
       ? [bar(accuracy), make("span", { class: "number" }, inShort(accuracy))]
-      : make("span", { class: "quiet" }, "too few to say")
+      : make("span", { class: "quiet" }, "not measured")
   const element = make(
     "tr",
     {},

@@ -169,7 +169,7 @@ const named = (what, names) =>
     "p",
     {},
     `${what}: `,
-    names.slice(0, 30).map(name => make("span", { class: "chip" }, name)),
+    names.slice(0, 30).flatMap(name => [make("span", { class: "chip" }, name), " "]),
     names.length > 30 && ` and ${names.length - 30} more`,
   )
 
