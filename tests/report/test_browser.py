@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from browsers import FLAGS, find_chromium
 from promptpool.report.report import write_report
 from report_runs import several
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 LOOK = """<!doctype html>
 <iframe src="report.html" style="width: {width}px; height: 800px; border: 0"></iframe>
 <script>
@@ -47,12 +45,7 @@ class Visit(NamedTuple):
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None and os.environ.get("PROMPTPOOL_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"no browser: none of {', '.join(NAMES)} is installed")
-    if found is None:
-        pytest.skip("no Chromium; make browser-test installs it where it can")
-    return found
+    return find_chromium()
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +60,7 @@ def visit(chromium: str, page: Path, folder: Path, *extra: str) -> Visit:
     command = [
         chromium,
         "--headless",
-        "--no-sandbox",  # containers often cannot have one; the page is our own
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-default-apps",
-        "--disable-extensions",
-        "--disable-sync",
+        *FLAGS,
         f"--user-data-dir={folder / 'profile'}",
         "--host-resolver-rules=MAP * ~NOTFOUND",
         f"--log-net-log={log}",

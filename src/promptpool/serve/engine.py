@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from promptpool.classifier import files
-from promptpool.classifier.classifier import ContinualClassifier, Lesson
+from promptpool.classifier.classifier import ContinualClassifier
+from promptpool.classifier.lessons import Lesson
 from promptpool.data.decoding import Pixels
 from promptpool.errors import BadFileError
 from promptpool.progress import heard_by
