@@ -1,7 +1,8 @@
 """Write the tables of the docs from the CSV files in docs/results, between marks such as <!-- table2 -->.
 
-docs/results.md has the tables, README.md eight rows of them, docs/results/search.md the lines of the search. The CSV
-files have more columns: seconds, prompts in use, seeds, revisions and the names of the runs.
+docs/results.md has the tables, README.md some rows of them, docs/results/search.md the lines of the search,
+docs/results/recommended.md the closed form beside others. The CSV files have more columns: seconds, prompts in use,
+seeds, revisions and the names of the runs.
 
 python benchmarks/docs_tables.py
 """
@@ -21,7 +22,7 @@ from promptpool.reproduce.results import read_results
 
 ROOT = Path(__file__).parent.parent
 MINI = ROOT / "src" / "promptpool" / "reproduce" / "stored" / "mini"
-PAGES = ("README.md", "docs/results.md", "docs/results/search.md")
+PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 EXTRA = "not in the paper"
 SUMMARY = ("FT-seq", "LwF", "L2P", "Masked linear head", "Nearest class mean", "RanPAC", "BiC", "Upper bound")
@@ -41,6 +42,7 @@ def filled(text: str, folder: Path = MINI) -> str:
         "claims": claims,
         "summary": summary,
         "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
+        "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
     }
     return MARKED.sub(lambda match: f"{match[1]}{makers[match[2]](folder)}\n{match[3]}", text)
 
@@ -156,6 +158,19 @@ def search(path: Path) -> str:
             texts.append(f"**{text}**" if load_config(name, [many, *given]) == chosen else text)
         body.append([method, "; ".join(texts)])
     return table(["method", "lines"], body)
+
+
+def recommended(path: Path) -> str:
+    """The closed form beside others, stream by stream, the best first."""
+    body = []
+    for stream, rows in by(read(path), "stream").items():
+        for row in sorted(rows, key=lambda row: -float(row["average accuracy"])):
+            own = row["method"] == "Closed form"
+            behind = "-" if own or row["behind"] == "nan" else f"{float(row['behind']):.1f} ± {float(row['error']):.1f}"
+            spread = f" ± {float(row['deviation']):.1f}" if int(row["seeds"]) > 1 else ""
+            numbers = [row["seeds"], f"{float(row['average accuracy']):.1f}{spread}", behind]
+            body.append([stream, f"**{row['method']}**" if own else row["method"], *numbers])
+    return table(["stream", "method", "seeds", "average accuracy", "behind"], body)
 
 
 def in_words(override: str) -> str:

@@ -53,15 +53,15 @@ class Case(NamedTuple):
     weights: str = ""
 
 
-SIZE = "backbone.image_size=112"
+TEST = ("dataset.test_per_class=50",)
 STREAMS = {
-    "glyphs100": Case("glyphs100", "mini", ("dataset.test_per_class=50",)),
-    "glyph-five": Case("glyph-five", "mini", ("dataset.test_per_class=50",)),
+    "glyphs100": Case("glyphs100", "mini", TEST),
+    "glyph-five": Case("glyph-five", "mini", TEST),
     "glyph-styles": Case("glyph-styles", "mini", ("dataset.test_per_class=20",)),  # in each of three styles
-    "glyphs100-gaussian": Case("glyphs100-gaussian", "mini", ("dataset.test_per_class=50",)),
-    "cifar100, ViT-Ti": Case("cifar100", "small", (SIZE,), "vit_tiny"),
-    "cifar100, DINOv2-S": Case("cifar100", "small", (SIZE,), "dinov2"),
-    "5-datasets, DINOv2-S": Case("5-datasets", "small", (SIZE,), "dinov2"),
+    "glyphs100-gaussian": Case("glyphs100-gaussian", "mini", TEST),
+    "cifar100, ViT-Ti": Case("cifar100", "small", TEST, "vit_tiny"),
+    "cifar100, DINOv2-S": Case("cifar100", "small", TEST, "dinov2"),
+    "5-datasets, DINOv2-S": Case("5-datasets", "small", TEST, "dinov2"),
 }
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
     from promptpool.backbones.weights import load_backbone
-    from promptpool.classifier.classifier import ContinualClassifier, Prediction
+    from promptpool.classifier.answers import Prediction
+    from promptpool.classifier.classifier import ContinualClassifier
+    from promptpool.classifier.estimator import ContinualEstimator as ContinualEstimator
     from promptpool.data.scenarios import (
         class_incremental,
         domain_incremental,
@@ -35,7 +37,9 @@ __version__ = "0.1.0"
 _HOME = {
     "promptpool.backbones.base": ("Backbone", "FeatureExtractor", "Readout"),
     "promptpool.backbones.weights": ("load_backbone",),
-    "promptpool.classifier.classifier": ("ContinualClassifier", "Prediction"),
+    "promptpool.classifier.answers": ("Prediction",),
+    "promptpool.classifier.classifier": ("ContinualClassifier",),
+    "promptpool.classifier.estimator": ("ContinualEstimator",),
     "promptpool.data.scenarios": (
         "class_incremental",
         "domain_incremental",
@@ -82,6 +86,7 @@ __all__ = [
     "learn",
     "load_backbone",
 ]
+_WITH_EXTRAS = ["ContinualEstimator"]  # not in `__all__`: `import *` must work without the extra
 
 
 def __getattr__(name: str) -> Any:
@@ -92,4 +97,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_WITH_EXTRAS])

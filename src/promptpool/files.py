@@ -20,13 +20,31 @@ def write_whole(path: Path, content: bytes) -> None:
     A process that dies leaves the old file, and perhaps a `.partial` beside it that the next writer takes over;
     one process at a time writes one file.
     """
+    temporary = write_beside(path, content)
+    with _or_none(temporary):
+        temporary.replace(path)
+
+
+def write_beside(path: Path, content: bytes) -> Path:
+    """Write what is to become a file under its temporary name, which is returned; a disk that is full keeps no part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("wb") as file:
+    with _or_none(temporary), temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    return temporary
+
+
+@contextmanager
+def _or_none(temporary: Path) -> Iterator[None]:
+    """Remove what was begun if it cannot be finished."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -98,13 +98,18 @@ class PromptPool(nn.Module):
 
     def forward(self, query: Tensor) -> Chosen:
         """Choose for each query [B, D], and count what was chosen."""
-        gamma = self.distances(query)
-        indices = self.choose(gamma.detach())  # the choice passes no gradient
-        count = torch.bincount(indices.flatten(), minlength=len(self.counts))
+        chosen = self.select(query)
+        count = torch.bincount(chosen.indices.flatten(), minlength=len(self.counts))
         if self.training:
             self.counts += distributed.total(count)
         else:
             self.chosen_at_test += count
+        return chosen
+
+    def select(self, query: Tensor) -> Chosen:
+        """Choose for each query [B, D], and count nothing."""
+        gamma = self.distances(query)
+        indices = self.choose(gamma.detach())  # the choice passes no gradient
         # Unlike indexing, an embedding adds up its gradient in one order, whatever the number of threads.
         prompts = F.embedding(indices, self.prompts.flatten(1)).unflatten(2, self.prompts.shape[1:])  # [B, N, L_p, D]
         if self.start_from != "range":

@@ -215,7 +215,8 @@ def typed(*words: str | Path) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path) -> None:
+def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where pages go
     shop, months = tmp_path / "shop", []
     for month, labels in (("january", "ab"), ("february", "bc")):
         names = [f"{label}/{n}.png" for label in labels for n in range(6)]
@@ -239,7 +240,7 @@ def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path) -> None:
     assert "knows 2 classes" in typed("merge", shop, shop, "--into", tmp_path / "both").output
     refused = typed("learn", shop, months[0], "--method", "l2p")
     assert refused.exit_code == 2
-    assert "was taught with closed-form" in refused.stderr
+    assert "was made with closed-form" in refused.stderr
     assert typed("predict", tmp_path / "nothing", months[0]).exit_code == 2
     assert typed("forget", shop, "zebra").stderr.startswith("promptpool: 'zebra': no such class")
     assert typed("learn", months[0], months[1]).exit_code == 2  # a folder with other things in it

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import hashlib
 import inspect
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
 
-from promptpool.data.stream import Stream
 from promptpool.learners.base import Learner
 from promptpool.learners.state import state
 from promptpool.metrics import learning_accuracy
@@ -38,6 +39,7 @@ from toys import (
 )
 
 pytestmark = pytest.mark.parametrize("name", METHODS)
+STOPS = (1, 3, 7, 8, 20)
 
 
 def digest(module: nn.Module) -> str:
@@ -45,9 +47,13 @@ def digest(module: nn.Module) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def same_state(first: Learner, second: Learner) -> bool:
-    pairs = zip(tensors(state(first)), tensors(state(second)), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
+def numbers(learner: Learner) -> list[torch.Tensor]:
+    """A copy of every tensor of a learner's state."""
+    return [value.clone() for value in tensors(state(learner))]
+
+
+def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def reached(start: object) -> list[object]:
@@ -65,39 +71,81 @@ def lines(records: list[Record]) -> list[str]:
     return [record.to_json() for record in records]
 
 
-def learned(name: str, stream: Stream, plan: Plan, **values: Any) -> tuple[Learner, list[Record]]:
-    learner = toy_learner(name, **values)
-    return learner, list(learn(learner, stream, plan))
+class Learned(NamedTuple):
+    """A learner at the end of the toy stream, which several tests look at and none changes."""
+
+    learner: Learner
+    records: list[Record]
+    numbers: list[torch.Tensor]
+    given: nn.Module  # the backbone it was given
+    before: str  # the digest of that backbone before it learned
+
+
+def learned(name: str, plan: Plan) -> Learned:
+    backbone = backbone_of(name)
+    before = digest(backbone)
+    learner = METHODS[name](backbone, toy_view(name), **VALUES.get(name, {}))
+    records = list(learn(learner, toy_stream(), plan))
+    return Learned(learner, records, numbers(learner), backbone, before)
+
+
+@cache
+def briefly(name: str) -> Learned:
+    return learned(name, SHORT)
+
+
+@cache
+def at_length(name: str) -> Learned:
+    """Learned for as long as this learner needs."""
+    return learned(name, toy_plan(name))
+
+
+@pytest.fixture(scope="module")
+def checkpoint_at(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+    """Checkpoints of learners after some steps, or at the end if that comes first; one session leaves them all."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+
+    @cache
+    def left(name: str) -> None:
+        session = Session(toy_learner(name), toy_stream(), SHORT)
+        waiting = [*STOPS]
+        for count, _ in enumerate(session, start=1):
+            if count == waiting[0]:
+                save_checkpoint(folder / f"{name}-{waiting.pop(0)}", session)
+            if not waiting:
+                return
+        for stop in waiting:
+            save_checkpoint(folder / f"{name}-{stop}", session)
+
+    def at(name: str, stop: int) -> Path:
+        left(name)
+        return folder / f"{name}-{stop}"
+
+    return at
 
 
 def test_learns_each_task_when_it_is_new(name: str) -> None:
-    _, records = learned(name, toy_stream(), toy_plan(name))
+    records = at_length(name).records
     assert learning_accuracy(accuracy_matrix(records)) > 0.8
     assert learning_accuracy(accuracy_matrix(records, task_given=True)) > 0.9
 
 
 def test_one_seed_gives_one_result(name: str) -> None:
-    first, records = learned(name, toy_stream(), SHORT)
-    second, again = learned(name, toy_stream(), SHORT)
-    assert lines(records) == lines(again)
-    assert same_state(first, second)
+    first, second = briefly(name), learned(name, SHORT)
+    assert lines(first.records) == lines(second.records)
+    assert same(first.numbers, second.numbers)
 
 
-@pytest.mark.parametrize("stop", [1, 3, 7, 8, 20])
-def test_resumed_equals_never_stopped(name: str, stop: int, tmp_path: Path) -> None:
-    undisturbed, expected = learned(name, toy_stream(), SHORT)
-    first = Session(toy_learner(name), toy_stream(), SHORT)
-    for count, _ in enumerate(first, start=1):
-        if count == stop:
-            break
-    save_checkpoint(tmp_path / "checkpoint", first)
+@pytest.mark.parametrize("stop", STOPS)
+def test_resumed_equals_never_stopped(name: str, stop: int, checkpoint_at: Callable[[str, int], Path]) -> None:
     resumed = toy_learner(name)
-    second = Session(resumed, toy_stream(), SHORT)
-    load_checkpoint(tmp_path / "checkpoint", second)
-    for _ in second:
+    session = Session(resumed, toy_stream(), SHORT)
+    load_checkpoint(checkpoint_at(name, stop), session)
+    for _ in session:
         pass
-    assert lines(second.records) == lines(expected)
-    assert same_state(undisturbed, resumed)
+    undisturbed = briefly(name)
+    assert lines(session.records) == lines(undisturbed.records)
+    assert same(numbers(resumed), undisturbed.numbers)
 
 
 def test_learns_through_a_random_view(name: str) -> None:
@@ -106,10 +154,7 @@ def test_learns_through_a_random_view(name: str) -> None:
 
 
 def test_frozen_weights_stay_to_the_byte(name: str) -> None:
-    backbone = backbone_of(name)
-    learner = METHODS[name](backbone, toy_view(name), **VALUES.get(name, {}))
-    before = digest(backbone)
-    list(learn(learner, toy_stream(), SHORT))
+    learner, _, _, backbone, before = briefly(name)
     assert digest(backbone) == before, "a learner trains a copy of its own"
     if not learner.train_backbone:
         assert learner.backbone is backbone
@@ -118,7 +163,7 @@ def test_frozen_weights_stay_to_the_byte(name: str) -> None:
 
 
 def test_predictions_do_not_depend_on_batches_or_order(name: str) -> None:
-    learner, _ = learned(name, toy_stream(), SHORT)
+    learner = briefly(name).learner
     test = toy_stream().tests[1]
     whole = test.batch(slice(None))
     expected = predict(learner, whole)
@@ -133,7 +178,7 @@ def test_predictions_do_not_depend_on_batches_or_order(name: str) -> None:
 
 
 def test_every_test_image_counts_once(name: str) -> None:
-    learner, records = learned(name, toy_stream(), SHORT)
+    learner, records, *_ = briefly(name)
     for i, test in enumerate(toy_stream().tests):
         right = sum(int(predict(learner, image)[0] == image.y[0]) for image in test.batches(1))
         assert count_correct(learner, test, batch_size=5)[0] == right == records[-1].correct[i]
@@ -153,7 +198,7 @@ def test_predicts_among_the_classes_seen(name: str) -> None:
 
 
 def test_a_task_given_at_test_is_predicted_among_its_classes(name: str) -> None:
-    learner, records = learned(name, toy_stream(), toy_plan(name))
+    learner, records, *_ = at_length(name)
     test = toy_stream().tests[0]
     given = predict(learner, test.batch(slice(None)), test.classes)
     assert set(given.tolist()) <= set(test.classes)
@@ -198,13 +243,13 @@ def test_an_unknown_keyword_is_refused_by_name(name: str) -> None:
 
 
 def test_a_state_holds_no_frozen_weights(name: str) -> None:
-    learner, _ = learned(name, toy_stream(), SHORT)
+    learner = briefly(name).learner
     trained = [key for key in state(learner)["weights"] if key.startswith("backbone.")]
     assert bool(trained) == learner.train_backbone
     assert not any(key.startswith("original.") for key in state(learner)["weights"])
 
 
 def test_keeps_at_most_two_copies_of_the_backbone(name: str) -> None:
-    learner, _ = learned(name, toy_stream(), SHORT)
+    learner = briefly(name).learner
     kept = [item for item in reached(learner) if isinstance(item, type(learner.backbone))]
     assert 1 <= len(kept) <= 2

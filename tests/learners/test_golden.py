@@ -40,8 +40,8 @@ MARGIN = 1e-5  # of the best score over the second, a billion times what roundin
 class DoubleView(ImageView):
     """A view whose inputs are in double precision."""
 
-    def _scaled(self, images: Tensor) -> Tensor:
-        return super()._scaled(images.double())
+    def scaled(self, images: Tensor) -> Tensor:
+        return super().scaled(images.double())
 
 
 @contextmanager

@@ -247,7 +247,8 @@ def test_list_says_how_far_runs_are_and_makes_none(reproduced: Reproduced, tmp_p
     ("words", "part"),
     [
         (["table6"], "table5"),
-        (["table1", "--scale", "huge"], "mini, paper"),
+        (["table1", "--scale", "huge"], "mini, small, paper"),
+        (["table3", "--scale", "small"], "its stream is not there at --scale small"),
         (["table1", "--engine", "horses"], "processes, ray"),
         (["table1", "--format", "html"], "markdown"),
         (["table1", "--only", "nobody"], "nobody: no method of table1 is called so; there are L2P, "),

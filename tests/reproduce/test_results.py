@@ -10,7 +10,7 @@ import pytest
 
 from promptpool.errors import BadFileError
 from promptpool.reproduce.paper import Reported
-from promptpool.reproduce.results import Result, read_csv, result, to_csv
+from promptpool.reproduce.results import Result, Results, filled_from, read_csv, result, to_csv
 from promptpool.training.record import Record
 from report_runs import TASKS, made_run
 from reproduce_runs import made_item, made_result
@@ -115,6 +115,17 @@ def test_a_damaged_csv_is_named(damage: object, tmp_path: Path) -> None:
         file.write_bytes(b"\xff" + file.read_bytes())
     with pytest.raises(BadFileError, match=r"table1\.csv"):
         read_csv(file)
+
+
+def test_cells_without_a_run_are_taken_from_earlier_results() -> None:
+    measured = made_result("L2P", 81)
+    old, other = replace(measured, accuracy="80.00"), made_result("ER", 70)
+    lacking = replace(other, accuracy="", seeds="")
+    nowhere = made_result("BiC")
+    found = filled_from(
+        Results({"table1": [measured, lacking, nowhere]}), Results({"table1": [old, other], "table2": [old]})
+    )
+    assert found.studies == {"table1": [measured, other, nowhere]}
 
 
 def test_every_field_is_text() -> None:

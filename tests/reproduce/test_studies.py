@@ -20,6 +20,7 @@ from promptpool.reproduce.studies import (
     STUDIES,
     benchmark_of,
     configured,
+    studies_at,
 )
 
 ROWS = {
@@ -43,6 +44,8 @@ def folders(study: str, stream: str, scale: str = "mini") -> dict[tuple[str, str
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_configuration_is_valid(study: str, scale: str) -> None:
+    if study not in studies_at(scale):
+        return
     items = list(wanted(study, scale=scale).items())
     assert items
     for item in (*items, *wanted(study, scale=scale, limit=2).items()):
@@ -81,6 +84,8 @@ def test_table_2_has_the_papers_numbers() -> None:
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("study", ["table1", "table3", "table4"])
 def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
+    if study not in studies_at(scale):
+        return
     items = list(STUDIES[study](scale))
     for stream in dict.fromkeys(item.stream for item in items):
         of = [item for item in items if item.stream == stream]
@@ -94,10 +99,10 @@ def test_the_references_stand_beside_l2p(study: str, scale: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["ewc", "l2p", "er", "gdumb", "der++", "l2p-r", "nearest-mean", "upper-bound"])
-@pytest.mark.parametrize(("scale", "name"), [("mini", "glyphs100-gaussian"), ("paper", "cifar100-gaussian")])
+@pytest.mark.parametrize(("scale", "name"), [(scale, SCALES[scale]["gaussian"]) for scale in SCALES])
 def test_a_table_runs_what_the_command_would(method: str, scale: str, name: str) -> None:
     (item,) = [item for item in STUDIES["table4"](scale) if item.method == METHODS[method]]
-    assert item.config == load_config(f"{name}-{method}")
+    assert item.config == load_config(f"{name}-{method}", scale=scale)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -115,7 +120,7 @@ def test_studies_share_runs(scale: str) -> None:
         table1 = folders("table1", place, scale)
         (figure3,) = folders("figure3", place, scale).values()
         assert figure3 == table1[NO_BUFFER, "L2P", None]
-        assert scale == "mini" or figure3 in folders("figure4", place, scale).values()
+        assert scale != "paper" or figure3 in folders("figure4", place, scale).values()
     table5 = folders("table5", "five", scale)
     table1 = folders("table1", "five", scale)
     assert table5[NO_BUFFER, "L2P", None] == table1[NO_BUFFER, "L2P", None]
@@ -132,20 +137,20 @@ def test_a_run_is_one_job_however_many_cells_it_fills() -> None:
     both = wanted("table1", "figure3")
     assert [job.folder for job in both.jobs()] == [job.folder for job in wanted("table1").jobs()]
     three = Request(("table5", "batches"), "mini", 3, Path("runs")).jobs()
-    assert len({job.folder for job in three}) == len(three) == 3 * 7 + 4
+    assert len({job.folder for job in three}) == len(three) == 3 * 8 + 4
     for job in three:
         assert job.folder == run_folder(Path("runs"), job.folder.name.rsplit("-", 1)[0], job.config)
 
 
 def test_fine_tuning_takes_the_steps_of_er_where_it_is_said() -> None:
-    for on in (benchmark_of(scale, place) for scale in SCALES for place in ("split", "five")):
-        slower, plain, er = (configured(on, method) for method in ("ft-seq-sgd", "ft-seq", "er"))
+    for scale, on in ((scale, benchmark_of(scale, place)) for scale in SCALES for place in ("split", "five")):
+        slower, plain, er = (configured(on, scale, method) for method in ("ft-seq-sgd", "ft-seq", "er"))
         assert slower == plain | {"plan": er["plan"]}
 
 
 def test_l2p_r_with_its_backbone_trained_takes_the_steps_of_er() -> None:
-    for on in (benchmark_of(scale, place) for scale in SCALES for place in SCALES[scale]):
-        trained, plain, er = (configured(on, method) for method in ("l2p-r-trained", "l2p-r", "er"))
+    for scale, on in ((scale, benchmark_of(scale, place)) for scale, places in SCALES.items() for place in places):
+        trained, plain, er = (configured(on, scale, method) for method in ("l2p-r-trained", "l2p-r", "er"))
         assert trained["learner"] == plain["learner"] | {"train_backbone": True}
         assert trained["plan"] == er["plan"]
         assert {name: trained[name] for name in ("dataset", "scenario")} == {

@@ -74,6 +74,7 @@ def test_the_token_is_shown_to_people_only(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setenv("DISPLAY", ":0")
     shop = engine.folder
     command._tell(shop, "http://here", engine, "a+b", browser=True)
     assert "served at http://here; Ctrl-C" in capsys.readouterr().out
@@ -81,6 +82,8 @@ def test_the_token_is_shown_to_people_only(
     command._tell(shop, "http://here", engine, "a+b", browser=True)
     command._tell(shop, "http://here", engine, None, browser=False)
     assert opened == []
+    command._tell(shop, "http://here", engine, None, browser=True)
+    monkeypatch.setattr(command, "_has_windows", lambda: False)
     command._tell(shop, "http://here", engine, None, browser=True)
     assert opened == ["http://here"]
     assert "served at http://here/?token=a%2Bb; Ctrl-C" in Terminal.written

@@ -2,7 +2,9 @@
 
     torchrun --nproc-per-node 2 rank_worker.py FOLDER
 
-Each learner also stops and goes on from its checkpoint. Rank 0 leaves the final weights and records in FOLDER.
+Each learner also goes on from a checkpoint that it leaves on its way. Rank 0 leaves the final weights and records in
+FOLDER, and there too the Fisher information of EWC and what is fitted on fewer rows than ranks. One start serves all,
+because torch takes longer to start than most of it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,10 @@ import sys
 from pathlib import Path
 
 import torch
+from fisher_on_ranks import CASES as FISHER
+from fisher_on_ranks import information
+from fits_on_ranks import CASES as FITS
+from fits_on_ranks import fitted, with_batch_statistics
 from safetensors.torch import save_file
 
 from promptpool import distributed
@@ -24,7 +30,8 @@ from toys import METHODS, RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks,
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
-    return {key: value.contiguous() for key, value in state(learner)["weights"].items()}
+    weights: dict[str, torch.Tensor] = state(learner)["weights"]
+    return weights
 
 
 def assert_one_model(learner: Learner) -> None:
@@ -34,34 +41,50 @@ def assert_one_model(learner: Learner) -> None:
         assert all(torch.equal(first, other) for other in others), key
 
 
+def learned(name: str, checkpoint: Path) -> tuple[Learner, list[Record]]:
+    """A learner at the end of the stream and its records; in its second experience it leaves a checkpoint."""
+    session = Session(toy_learner(name), toy_stream(per_class=15), toy_plan_for_ranks())
+    for step in session:
+        if step.step == (3 if session.learner.single_pass else 7):
+            save_checkpoint(checkpoint, session)
+            torch.distributed.barrier()
+    return session.learner, session.records
+
+
 def resumed(name: str, checkpoint: Path) -> list[Record]:
-    """The records of a session that stops in its second experience and of another that goes on from there."""
-    first = Session(toy_learner(name), toy_stream(per_class=15), toy_plan_for_ranks())
-    for step in first:
-        if step.step == (3 if first.learner.single_pass else 7):
-            break
-    save_checkpoint(checkpoint, first)
-    torch.distributed.barrier()
     return list(learn(toy_learner(name), toy_stream(per_class=15), toy_plan_for_ranks(), checkpoint=checkpoint))
+
+
+def every_learner(folder: Path) -> None:
+    for name in METHODS:
+        learner = toy_learner(name, view=RANDOM_VIEW)
+        list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+        leave(weights_of(learner), folder / f"{name}.random.safetensors")
+        learner, records = learned(name, folder / f"{name}.checkpoint")
+        assert_one_model(learner)
+        again = resumed(name, folder / f"{name}.checkpoint")
+        assert [r.to_json() for r in again] == [r.to_json() for r in records]
+        leave(weights_of(learner), folder / f"{name}.safetensors")
+        if distributed.rank() == 0:
+            write_whole(folder / f"{name}.jsonl", "\n".join(record.to_json() for record in records).encode())
+
+
+def leave(found: dict[str, torch.Tensor], path: Path) -> None:
+    if distributed.rank() == 0:
+        save_file({key: value.contiguous() for key, value in found.items()}, path)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(THREADS)
     distributed.start()
-    for name in METHODS:
-        learner = toy_learner(name, view=RANDOM_VIEW)
-        list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
-        if distributed.rank() == 0:
-            save_file(weights_of(learner), folder / f"{name}.random.safetensors")
-        learner = toy_learner(name)
-        records = list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
-        assert_one_model(learner)
-        again = resumed(name, folder / f"{name}.checkpoint")
-        assert [r.to_json() for r in again] == [r.to_json() for r in records]
-        if distributed.rank() == 0:
-            save_file(weights_of(learner), folder / f"{name}.safetensors")
-            write_whole(folder / f"{name}.jsonl", "\n".join(record.to_json() for record in records).encode())
+    every_learner(folder)
+    fisher = {f"{case}/{key}": value for case, made in FISHER.items() for key, value in information(*made).items()}
+    leave(fisher, folder / "fisher.safetensors")
+    fits = {f"{case}/{key}": value for case, made in FITS.items() for key, value in fitted(*made).items()}
+    leave(fits, folder / "fits.safetensors")
+    assert_one_model(with_batch_statistics())
+    distributed.total(torch.zeros(1))  # a rank that leaves while another is at work can take it down
     distributed.stop()
 
 

@@ -1,9 +1,10 @@
-"""Runs learners on several threads and prints a hash of all that each ends with.
+"""Runs learners on several threads and prints hashes of all that each ends with.
 
-    python repeat_worker.py whole|stop|resume THREADS FOLDER LEARNER...
+    python repeat_worker.py first|again THREADS FOLDER LEARNER...
 
-`stop` leaves a checkpoint in the middle of an epoch, with which `resume` goes on in another process. Batches are large
-enough for torch to share them out: one of L2P has 32 images with 25 prompt tokens of 64 numbers, 51,200 in all.
+`first` leaves a checkpoint in the middle of an epoch and goes on. `again` is another process, which runs undisturbed
+and then once more from that checkpoint. Batches are large enough for torch to share them out: one of L2P has 32
+images with 25 prompt tokens of 64 numbers, 51,200 in all.
 """
 
 from __future__ import annotations
@@ -32,30 +33,32 @@ def session(name: str) -> Session:
     return Session(learner, toy_stream(tasks=2, per_class=16), replace(PLAN))
 
 
-def ended(running: Session) -> str:
-    """A hash of all that a session ends with: records and state."""
-    for _ in running:
-        pass
+def ended(running: Session, leave: Path | None = None) -> str:
+    """A hash of all that a session ends with, records and state; before its last step it leaves a checkpoint."""
+    for step in running:
+        if leave is not None and step.step == running.steps - 1:
+            save_checkpoint(leave, running)
     digest = hashlib.sha256("\n".join(record.to_json() for record in running.records).encode())
     for value in tensors(state(running.learner)):
         digest.update(value.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
+def resumed(name: str, checkpoint: Path) -> str:
+    running = session(name)
+    load_checkpoint(checkpoint, running)
+    return ended(running)
+
+
 def main() -> None:
     what, threads, folder, names = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
     torch.set_num_threads(threads)
     for name in names:
-        running, checkpoint = session(name), folder / f"{name}.checkpoint"
-        if what == "stop":
-            for step in running:
-                if step.step >= running.steps - 1:
-                    break
-            save_checkpoint(checkpoint, running)
-            continue
-        if what == "resume":
-            load_checkpoint(checkpoint, running)
-        print(name, ended(running))  # noqa: T201
+        checkpoint = folder / f"{name}.checkpoint"
+        if what == "first":
+            print(name, ended(session(name), leave=checkpoint))  # noqa: T201
+        else:
+            print(name, ended(session(name)), resumed(name, checkpoint))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fisher_worker import CASES, information
-from fit_worker import CASES as FITS
-from fit_worker import fitted
+from fisher_on_ranks import CASES, information
+from fits_on_ranks import CASES as FITS
+from fits_on_ranks import fitted
 from safetensors.torch import load_file
 
 from promptpool.learners.state import state
@@ -24,10 +24,12 @@ NAMES = [name for name in METHODS if name not in ON_RESNET]
 TESTS = Path(__file__).parents[1]
 
 
-def on_two_ranks(worker: str, result: Path) -> None:
-    """Let two gloo processes started by torchrun do this; they leave the result at the path they are given."""
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two gloo processes started by torchrun leave behind."""
+    folder = tmp_path_factory.mktemp("ranks")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launch, str(TESTS / "training" / worker), str(result)]
+    command = [*launch, str(TESTS / "training/rank_worker.py"), str(folder)]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}",
@@ -36,13 +38,6 @@ def on_two_ranks(worker: str, result: Path) -> None:
     }
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
-
-
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two gloo processes started by torchrun leave behind, for every learner."""
-    folder = tmp_path_factory.mktemp("ranks")
-    on_two_ranks("rank_worker.py", folder)
     return folder
 
 
@@ -69,17 +64,15 @@ def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
         assert ours.loss == (None if theirs.loss is None else pytest.approx(theirs.loss, rel=1e-4))
 
 
-def test_two_ranks_have_the_fisher_information_of_one_process(tmp_path: Path) -> None:
-    on_two_ranks("fisher_worker.py", tmp_path / "found.safetensors")
-    found = load_file(tmp_path / "found.safetensors")
+def test_two_ranks_have_the_fisher_information_of_one_process(two_ranks: Path) -> None:
+    found = load_file(two_ranks / "fisher.safetensors")
     for case, (name, values) in CASES.items():
         for key, value in information(name, values).items():
             torch.testing.assert_close(found[f"{case}/{key}"], value, rtol=1e-3, atol=1e-7)
 
 
-def test_two_ranks_fit_what_one_process_does_on_fewer_rows_than_ranks(tmp_path: Path) -> None:
-    on_two_ranks("fit_worker.py", tmp_path / "found.safetensors")
-    found = load_file(tmp_path / "found.safetensors")
+def test_two_ranks_fit_what_one_process_does_on_fewer_rows_than_ranks(two_ranks: Path) -> None:
+    found = load_file(two_ranks / "fits.safetensors")
     for case, (name, values) in FITS.items():
         for key, value in fitted(name, values).items():
             torch.testing.assert_close(found[f"{case}/{key}"], value, rtol=1e-4, atol=1e-5, msg=f"{case} {key}")

@@ -20,9 +20,9 @@ from toys import METHODS, SHORT, tensors, toy_learner, toy_stream
 TESTS = Path(__file__).parents[1]
 
 
-def ends(what: str, threads: int, folder: Path, names: list[str]) -> list[str]:
-    """What a process of its own prints: a hash for each learner."""
-    command = [sys.executable, str(TESTS / "training/repeat_worker.py"), what, str(threads), str(folder), *names]
+def ends(what: str, threads: int, folder: Path) -> dict[str, list[str]]:
+    """What a process of its own prints: hashes for each learner."""
+    command = [sys.executable, str(TESTS / "training/repeat_worker.py"), what, str(threads), str(folder), *METHODS]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}",
@@ -31,18 +31,22 @@ def ends(what: str, threads: int, folder: Path, names: list[str]) -> list[str]:
     }
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    return ended.stdout.splitlines()
+    return {name: hashes for name, *hashes in map(str.split, ended.stdout.splitlines())}
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("part", range(3))
-def test_every_learner_repeats_and_resumes_to_the_byte(threads: int, part: int, tmp_path: Path) -> None:
-    names = [*METHODS][part::3]
-    once, again = (ends("whole", threads, tmp_path, names) for _ in range(2))
-    assert len(once) == len(names)
-    assert again == once, f"does not repeat with {threads} threads"
-    ends("stop", threads, tmp_path, names)
-    assert ends("resume", threads, tmp_path, names) == once, f"does not resume with {threads} threads"
+@pytest.fixture(scope="module", params=[2, 3], ids=["2 threads", "3 threads"])
+def hashes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """For each learner: a run that leaves a checkpoint; in another process one that does not, and one resumed."""
+    folder = tmp_path_factory.mktemp("repeats")
+    first, again = (ends(what, request.param, folder) for what in ("first", "again"))
+    return {name: first[name] + again[name] for name in METHODS}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_learner_repeats_and_resumes_to_the_byte(name: str, hashes: dict[str, list[str]]) -> None:
+    once, again, resumed = hashes[name]
+    assert again == once, "does not repeat"
+    assert resumed == once, "does not resume"
 
 
 def inner(learner: Any) -> Iterator[torch.Tensor]:

@@ -145,6 +145,10 @@ class FrozenFeatures:
             self._files.write(self._computed[self._written : end], self._tables[0][self._written : end])
             self._written = end
 
+    def put(self, ids: list[int], features: Tensor) -> None:
+        """Take features [n, width] that were read earlier for those of these ids, which must be new."""
+        self._add(ids, features)
+
     def _add(self, ids: list[int], features: Tensor) -> None:
         begin, end = len(self._computed), len(self._computed) + len(ids)
         if end > len(self._tables[0]):

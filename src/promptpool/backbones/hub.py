@@ -15,6 +15,7 @@ import re
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from promptpool.backbones.descriptions import from_folder
 from promptpool.backbones.known import KNOWN, hint
@@ -50,6 +51,11 @@ def is_hub_name(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII) is not None
 
 
+def is_commit(text: str) -> bool:
+    """True if `text` is the name of a commit."""
+    return re.fullmatch(r"[0-9a-f]{40}", text) is not None
+
+
 def home(name: str) -> str:
     """The page of a model."""
     return f"{HUB}/{name}"
@@ -77,10 +83,8 @@ def licence(name: str) -> str:
 def look_up(name: str) -> Offer:
     """Ask the hub what it has under a name; of a model that is here in part, at the commit it was begun with."""
     begun = _origin(name).get("commit")
-    revision = f"/revision/{begun}" if isinstance(begun, str) and re.fullmatch(r"[0-9a-f]{40}", begun) else ""
-    url = f"{_endpoint()}/api/models/{name}{revision}?blobs=true"
     try:
-        content = _asked(url)
+        content = ask(name, revision=begun if isinstance(begun, str) and is_commit(begun) else None, token=own_token())
     except UnreachableError as error:
         raise BadFileError(f"{name}: the hub cannot be reached ({error}); {_by_hand(name)}{hint(name)}") from error
     except BrokenError as error:
@@ -100,7 +104,7 @@ def look_up(name: str) -> Offer:
 def download(offer: Offer) -> Path:
     """Fetch the files of an offer; small ones first, so that what cannot be read is refused before its weights."""
     folder = weights_folder() / offer.name
-    if offer.gated and not _token():
+    if offer.gated and not own_token():
         raise BadFileError(f"{offer.name}: its owner asks for consent; {_consent(offer.name)}")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f"{ORIGIN}.lock", waiting=report):
@@ -110,22 +114,25 @@ def download(offer: Offer) -> Path:
         if file.name == TENSORS:
             from_folder(folder)
         try:
-            downloads.fetch(file, folder, token=_token())
+            downloads.fetch(file, folder, token=own_token())
         except BadFileError as error:
             consent = f"; {_consent(offer.name)}" if offer.gated else ""
             raise BadFileError(f"{offer.name}: {error}{consent}") from error
     return folder
 
 
-def _asked(url: str) -> bytes:
+def ask(name: str, *, revision: str | None, token: str | None) -> bytes:
+    """What the hub says of a name at a revision, by default its latest: JSON, with sizes and sums of all files."""
+    at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
+    url = f"{endpoint()}/api/models/{name}{at}?blobs=true"
     for pause in downloads.PAUSES:
         try:
-            return read(url, most=LONGEST, timeout=downloads.TIMEOUT, token=_token())
+            return read(url, most=LONGEST, timeout=downloads.TIMEOUT, token=token)
         except UnreachableError:
             raise
         except BrokenError:
             time.sleep(pause)
-    return read(url, most=LONGEST, timeout=downloads.TIMEOUT, token=_token())
+    return read(url, most=LONGEST, timeout=downloads.TIMEOUT, token=token)
 
 
 def _offer(name: str, said: dict[str, Any]) -> Offer:
@@ -133,22 +140,22 @@ def _offer(name: str, said: dict[str, Any]) -> Offer:
     if missing := [file for file in (CONFIG, TENSORS) if file not in files]:
         raise BadFileError(_lacking(name, missing, files))
     commit = said["sha"]
-    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+    if not is_commit(commit):
         raise ValueError(commit)
     return Offer(
         name=name,
         commit=commit,
         licence=_licence(said),
         gated=bool(said.get("gated")),
-        files=tuple(_remote(name, commit, files[file]) for file in (CONFIG, PREPROCESSOR, TENSORS) if file in files),
+        files=tuple(remote(name, commit, files[file]) for file in (CONFIG, PREPROCESSOR, TENSORS) if file in files),
     )
 
 
-def _remote(name: str, commit: str, file: dict[str, Any]) -> Remote:
+def remote(name: str, commit: str, file: dict[str, Any]) -> Remote:
     """A file of the hub: large ones have a SHA-256, small ones git's sum."""
     large = file.get("lfs") or {}
     size = large.get("size", file.get("size"))
-    url = f"{_endpoint()}/{name}/resolve/{commit}/{file['rfilename']}"
+    url = f"{endpoint()}/{name}/resolve/{commit}/{file['rfilename']}"
     sums = {"sha256": large["sha256"]} if "sha256" in large else {"blob": file.get("blobId") or ""}
     return Remote(file["rfilename"], (url,), None if size is None else int(size), **sums)
 
@@ -217,7 +224,7 @@ def _in_cache(name: str) -> Path | None:
     try:
         commit = (model / "refs" / "main").read_text(encoding="utf-8").strip()
         snapshot = model / "snapshots" / commit
-        if not re.fullmatch(r"[0-9a-f]{40}", commit) or not _is_whole(snapshot):
+        if not is_commit(commit) or not _is_whole(snapshot):
             return None
         complete = (snapshot / PREPROCESSOR).is_file() or (model / ".no_exist" / commit / PREPROCESSOR).exists()
         return snapshot if complete or '"architecture"' in (snapshot / CONFIG).read_text(encoding="utf-8") else None
@@ -229,9 +236,11 @@ def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _endpoint() -> str:
+def endpoint() -> str:
+    """The server that is asked."""
     return (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
 
 
-def _token() -> str | None:
+def own_token() -> str | None:
+    """The token that the environment gives."""
     return os.environ.get("HF_TOKEN") or None

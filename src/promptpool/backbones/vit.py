@@ -92,11 +92,12 @@ class ViT(Backbone):
         if x.shape[1:] != (3, self.image_size, self.image_size):
             raise ValueError(f"this ViT reads [B, 3, {self.image_size}, {self.image_size}], not {[*x.shape]}")
         first = [self.cls_token] if self.dist_token is None else [self.cls_token, self.dist_token]
-        tokens = [token.expand(len(x), -1, -1) for token in first]
+        count = x.shape[0]  # not len(x), which an exporter takes for a constant
+        tokens = [token.expand(count, -1, -1) for token in first]
         placed = torch.cat([*tokens, self.patch_embed(x)], dim=1) + self.pos_embed
         if self.reg_token is None:
             return placed  # [B, L, D]
-        registers = self.reg_token.expand(len(x), -1, -1)
+        registers = self.reg_token.expand(count, -1, -1)
         return torch.cat([placed[:, : len(first)], registers, placed[:, len(first) :]], dim=1)
 
     def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:

@@ -1,11 +1,11 @@
 """How sure an answer is, from the scores of examples that were not learned from.
 
     p_c = exp(score_c / T) / sum over known classes       T with the least negative log-likelihood (Guo et al., 2017)
-    unknown                                                farther than all but a twentieth of the examples
+    unknown                                                farther than all but a twentieth of the examples, or where
+                                                           there are no distances, less sure than those
     sure                                                   the least p with which enough answers were right
 
-With the closed form these examples are all it has learned, each scored as if it had not been: nothing is held back for
-it. Other methods have the pictures of the last lesson that were held out.
+Where the examples come from: `judging.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Calibration:
 
     temperature: float = 1.0
     farthest: float | None = None  # the distance beyond which a picture is like no known class
+    least: float | None = None  # or the confidence below which it is, where there are no distances
     confidences: tuple[float, ...] = ()  # of the examples, the surest first
     right: tuple[bool, ...] = ()  # and whether that answer was right
 
@@ -47,14 +48,23 @@ class Calibration:
                 least = confidence
         return least
 
+    def is_strange(self, confidence: float, distance: float | None) -> bool:
+        """True if a picture is like none that was learned, as far as these numbers say."""
+        if self.farthest is not None and distance is not None:
+            return distance > self.farthest
+        return self.least is not None and confidence < self.least
+
     @property
     def error(self) -> float | None:
         """The expected calibration error, in ten bins of equal width; None without examples."""
         return calibration_error(torch.tensor(self.confidences), torch.tensor(self.right)) if self.right else None
 
 
-def calibrated(scores: Tensor, labels: Tensor, distances: Tensor | None = None) -> Calibration:
-    """The calibration that examples [n, C] ask for; nothing is changed where there are none."""
+def calibrated(scores: Tensor, labels: Tensor, distances: Tensor | None = None, *, whole: bool = True) -> Calibration:
+    """The calibration that examples [n, C] ask for; nothing is changed where there are none.
+
+    Unless they are of the `whole` of the classes, they do not say how unsure an answer for a known picture may be.
+    """
     usable = scores.gather(1, labels[:, None])[:, 0].isfinite()  # the only example of its class says nothing
     scores, labels = scores[usable].double(), labels[usable]
     if len(labels) == 0 or len(scores[0].isfinite().nonzero()) < 2:
@@ -63,12 +73,15 @@ def calibrated(scores: Tensor, labels: Tensor, distances: Tensor | None = None) 
     temperature = min(losses, key=losses.__getitem__)
     confidence, answer = torch.softmax(scores / temperature, dim=1).max(dim=1)
     order = confidence.argsort(descending=True, stable=True)
-    farthest = None
+    farthest = least = None
     if distances is not None:
         farthest = float(distances[usable].sort().values[math.ceil(KEPT * len(labels)) - 1])
+    elif whole:
+        least = float(confidence[order[math.ceil(KEPT * len(labels)) - 1]])
     return Calibration(
         temperature,
         farthest,
+        least,
         tuple(confidence[order].tolist()),
         tuple((answer == labels)[order].tolist()),
     )

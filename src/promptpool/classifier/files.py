@@ -4,6 +4,8 @@
     config.json           the same JSON, for people and programs that look
     README.md             a model card that writes itself
     versions/0007.safetensors    the last ten versions, for undo
+    thumbnails/           small pictures of what was learned, if that was asked for
+    .lesson/              how far a lesson is that was not finished
 
 Only `model.safetensors` counts, and it is replaced at one moment: whoever looks sees the old version or the new one,
 whatever is killed when. Reading one runs no code. The backbone is not in it, but its name and hash are.
@@ -11,9 +13,11 @@ whatever is killed when. Reading one runs no code. The backbone is not in it, bu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -26,17 +30,21 @@ from safetensors.torch import save as packed
 from torch import Tensor
 
 from promptpool import __version__
-from promptpool.classifier.calibration import Calibration
-from promptpool.classifier.classifier import ContinualClassifier, Knowledge, Lesson
-from promptpool.classifier.pictures import checked_label
+from promptpool.classifier import headers
+from promptpool.classifier.answers import id_text
+from promptpool.classifier.classifier import ContinualClassifier
+from promptpool.classifier.lessons import SIDE, Knowledge, Pictures, has_nonsense
 from promptpool.errors import BadFileError
-from promptpool.files import locked, write_whole
+from promptpool.files import locked, write_beside, write_whole
+from promptpool.learners.base import Learner
 from promptpool.learners.closed_form import ClosedForm
-from promptpool.learners.state import restore, state
+from promptpool.learners.state import state
 from promptpool.training.checkpoint import pack, unpack
 
-FORMAT = "promptpool-classifier-1"
+FORMAT = "promptpool-classifier-2"
+FORMATS = ("promptpool-classifier-1", FORMAT)  # those that can be read
 MODEL, CONFIG, CARD, VERSIONS = "model.safetensors", "config.json", "README.md", "versions"
+THUMBNAILS, LESSON = "thumbnails", ".lesson"
 KEPT = 10
 BROKEN = (SafetensorError, OSError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
@@ -46,16 +54,17 @@ def alone(folder: Path) -> Iterator[None]:
     """Hold a classifier's folder, so that no other process changes it meanwhile."""
     if folder.exists() and not folder.is_dir():
         raise BadFileError(f"{folder}: is a file, and a classifier is a folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock"):
             yield
     except BlockingIOError as error:
         raise BadFileError(f"{folder}: another process is at work on this classifier, try again later") from error
-
     finally:
-        with suppress(OSError):  # nothing came of a new one
-            folder.rmdir()
+        for each in [*(folder / name for name in (VERSIONS, THUMBNAILS) if new), *new]:
+            with suppress(OSError):  # nothing came of a new one
+                each.rmdir()
 
 
 def is_classifier(folder: Path) -> bool:
@@ -70,41 +79,112 @@ def save(classifier: ContinualClassifier, folder: Path) -> None:
     number = present + 1
     header = described(classifier) | {"version": number}
     tensors: dict[str, Tensor] = {}
-    ids = classifier.known.ids
-    pictures = {"ids": torch.tensor(list(ids)), "owners": torch.tensor(list(ids.values()), dtype=torch.long)}
-    header["learner"] = pack({"learned": _learned(classifier), **pictures}, tensors)
-    content = packed(tensors, metadata={"promptpool": json.dumps(header)})
-    write_whole(folder / VERSIONS / f"{number:04}.safetensors", content)
-    _install(folder, number)
+    known = classifier.known
+    held = {"rows": known.held_rows, "labels": known.held_labels, "lessons": known.held_lessons}
+    learned = {"learned": _learned(classifier), "pictures": known.pictures._asdict(), "held": held}
+    header["learner"] = pack(learned, tensors)
+    text = json.dumps(header | {"crc": _checksum(tensors)})
+    try:
+        _write_thumbnails(classifier, folder)
+        write_whole(_version(folder, number), packed(tensors, metadata={"promptpool": text, "crc": _crc(text)}))
+        _install(folder, number)
+    except BaseException:
+        _remove_after(folder, present)
+        raise
+    with suppress(OSError, KeyboardInterrupt):  # it is saved, the rest can wait
+        classifier.new_thumbnails.clear()
+        _remove_thumbnails(classifier, folder)
+        shutil.rmtree(folder / LESSON, ignore_errors=True)
+
+
+def _crc(text: str) -> str:
+    return str(zlib.crc32(text.encode()))
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    """By which bits that a disk has turned are noticed."""
+    found = 0
+    for name in sorted(tensors):
+        found = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, found)
+    return str(found)
+
+
+def _write_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
+    for identity, content in classifier.new_thumbnails.items():
+        path = thumbnail_path(folder, id_text(identity))
+        if not path.exists():
+            write_whole(path, content)
+
+
+def _remove_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
+    """Remove those of pictures that are not learned any more."""
+    learned = {id_text(identity) for identity in classifier.known.pictures.ids.tolist()}
+    for path in (folder / THUMBNAILS).glob("*.jpg"):
+        if path.stem not in learned:
+            path.unlink(missing_ok=True)
+
+
+def thumbnail_path(folder: Path, identity: str) -> Path:
+    """Where the thumbnail of a picture is, if there is one."""
+    return folder / THUMBNAILS / f"{identity}.jpg"
+
+
+def progress_folder(folder: Path) -> Path:
+    """Where the next lesson notes how far it is; what another version had begun is removed."""
+    model = folder / MODEL
+    begun = hashlib.sha256(model.read_bytes()).hexdigest()[:16] if model.is_file() else "new"
+    for other in (folder / LESSON).glob("*"):
+        if other.name != begun:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder / LESSON / begun
 
 
 def check_place(folder: Path) -> None:
     """Refuse a folder that is no classifier and has other things in it."""
     others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if not is_classifier(folder) and set(others) - {".lock", VERSIONS}:
+    others = [name for name in others if not (name.startswith(".") and name.endswith(".partial"))]  # of a killed one
+    if not is_classifier(folder) and set(others) - {".lock", VERSIONS, LESSON, THUMBNAILS}:
         raise BadFileError(f"{folder}: is a folder with other things in it; a new classifier needs a name of its own")
 
 
 def _remove_after(folder: Path, number: int) -> None:
     for later in versions(folder):
         if later > number:
-            (folder / VERSIONS / f"{later:04}.safetensors").unlink(missing_ok=True)
+            _version(folder, later).unlink(missing_ok=True)
+
+
+def _version(folder: Path, number: int) -> Path:
+    return folder / VERSIONS / f"{number:04}.safetensors"
 
 
 def _install(folder: Path, number: int) -> None:
-    """Make a version the present one."""
+    """Make a version the present one, at the moment when it takes the place of the model; before, nothing changes."""
+    try:
+        _replace(folder, number)
+    except (OSError, KeyboardInterrupt):
+        if not is_classifier(folder) or read_header(folder)["version"] != number:
+            raise  # and otherwise it is installed, what was left can wait
+    finally:
+        for name in (MODEL, CONFIG, CARD):
+            with suppress(OSError):
+                (folder / f".{name}.partial").unlink(missing_ok=True)
+
+
+def _replace(folder: Path, number: int) -> None:
+    header, _ = _content(_version(folder, number))
+    shown = {name: value for name, value in header.items() if name not in ("learner", "calibration", "crc")}
+    texts = {CONFIG: json.dumps(shown, indent=2, ensure_ascii=False), CARD: card(header)}
+    written = {name: write_beside(folder / name, text.encode(errors="replace")) for name, text in texts.items()}
     temporary = folder / f".{MODEL}.partial"
-    shutil.copyfile(folder / VERSIONS / f"{number:04}.safetensors", temporary)
+    shutil.copyfile(_version(folder, number), temporary)
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(folder / MODEL)
-    header = read_header(folder)
-    shown = {name: value for name, value in header.items() if name not in ("learner", "calibration")}
-    write_whole(folder / CONFIG, json.dumps(shown, indent=2, ensure_ascii=False).encode())
-    write_whole(folder / CARD, card(header).encode())
+    for name, path in written.items():
+        path.replace(folder / name)
     for old in versions(folder)[:-KEPT]:
         with suppress(OSError):
-            (folder / VERSIONS / f"{old:04}.safetensors").unlink()
+            _version(folder, old).unlink()
 
 
 def versions(folder: Path) -> list[int]:
@@ -136,6 +216,8 @@ def described(classifier: ContinualClassifier) -> dict[str, Any]:
         },
         "held_out": classifier.held_out,
         "keep_held_out": classifier.keep_held_out,
+        "rehearse": classifier.rehearse,
+        "thumbnails": classifier.thumbnails,
         "seed": classifier.seed,
         "labels": classifier.known.labels,
         "lessons": [asdict(lesson) for lesson in classifier.known.lessons],
@@ -148,54 +230,61 @@ def _learned(classifier: ContinualClassifier) -> dict[str, Any]:
     """What the learner has learned; of the closed form the rows alone, the sums are made of them again."""
     learner = classifier.learner
     if isinstance(learner, ClosedForm) and learner.keep == "features" and learner.adapt == "none":
-        return {"rows": learner.rows, "labels": learner.labels}
+        return {"rows": learner.rows, "labels": learner.labels, "ids": learner.ids}
     return state(learner)
 
 
 def read_header(folder: Path) -> dict[str, Any]:
     """The JSON of a classifier."""
-    path = folder / MODEL
-    if not path.is_file():
+    return _header(_model(folder))
+
+
+def _model(folder: Path) -> Path:
+    if not is_classifier(folder):
         raise BadFileError(f"{folder}: no classifier is here (no {MODEL}); promptpool learn makes one")
+    return folder / MODEL
+
+
+def _header(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("promptpool", "null"))
+            metadata = file.metadata() or {}
+        text = metadata.get("promptpool", "null")
+        header = json.loads(text)
     except (SafetensorError, OSError, RecursionError, ValueError) as error:
-        raise BadFileError(f"{path}: damaged, or no classifier of ours ({error})") from error
+        raise BadFileError(f"{path}: damaged, or no classifier of ours ({' '.join(str(error).split())})") from error
+    if metadata.get("crc", _crc(text)) != _crc(text):
+        raise BadFileError(f"{path}: damaged (its checksum is another)")
     if not isinstance(header, dict) or not str(header.get("format", "")).startswith("promptpool-classifier-"):
         raise BadFileError(f"{path}: no classifier of ours")
-    if header["format"] != FORMAT:
+    if header["format"] not in FORMATS:
         raise BadFileError(f"{path}: written by a later version of promptpool ({header['format']}); install that one")
     try:
-        _check(header)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        headers.check(header)
+    except headers.FAULTS as error:
         raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
     return header
 
 
-def _check(header: dict[str, Any]) -> None:
-    """Raise unless what is about to be used can be meant; nothing large is made of a number before."""
-    backbone, values, labels = header["backbone"], header["values"], header["labels"]
-    if not isinstance(backbone["origin"], str) or not isinstance(backbone["name"], str):
-        raise TypeError("the backbone has no name or no hash")
-    numbers = {"version": (header["version"], 10**9), "image_size": (backbone["image_size"], 4096)}
-    numbers["projections"] = (values.get("projections", 1), 100_000)
-    for name, (number, most) in numbers.items():
-        if type(number) is not int or not 0 <= number <= most:
-            raise ValueError(f"{name} = {number!r}")
-    known = [checked_label(label) for label in labels if label]
-    if len(set(known)) < len(known):
-        raise ValueError("a label is there twice")
-    if not header["calibration"]["temperature"] > 0:
-        raise ValueError("temperature")
-    for lesson in header["lessons"]:
-        _lesson(lesson)
+def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The header and the tensors of a file, if it is whole."""
+    header = _header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except BROKEN as error:
+        raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
+    if header.get("crc", _checksum(tensors)) != _checksum(tensors):
+        raise BadFileError(f"{path}: damaged (the checksum of its numbers is another)")
+    if has_nonsense(tensors):
+        raise BadFileError(f"{path}: damaged (it has numbers that are none)")
+    return header, tensors
 
 
 def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassifier:
     """The classifier in a folder; `backbone` says where its backbone lies now, if that changed."""
-    header = read_header(folder)
-    path = folder / MODEL
+    path = _model(folder)
+    header, tensors = _content(path)
     try:
         known = header["backbone"]
         classifier = ContinualClassifier(
@@ -204,6 +293,8 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             image_size=int(known["image_size"]),
             held_out=header["held_out"],
             keep_held_out=header["keep_held_out"],
+            rehearse=header.get("rehearse"),
+            thumbnails=header.get("thumbnails", False),
             seed=header["seed"],
             **header["values"],
         )
@@ -221,42 +312,64 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             f"{classifier.backbone.origin}"
         )
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         _restore(classifier, header, unpack(header["learner"], tensors))
     except BROKEN as error:
         raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
     return classifier
 
 
-def _restore(classifier: ContinualClassifier, header: dict[str, Any], learned: dict[str, Any]) -> None:
-    labels, learner = list(header["labels"]), classifier.learner
-    ids, owners, learned = learned["ids"], learned["owners"], learned["learned"]
-    if len(ids) != len(owners) or (len(owners) and not 0 <= int(owners.min()) <= int(owners.max()) < len(labels)):
-        raise ValueError("pictures lie beyond the classes")
-    if set(learned) == {"rows", "labels"} and isinstance(learner, ClosedForm):
-        rows, numbers = learned["rows"], learned["labels"]
-        fits = rows.dtype == torch.half and rows.ndim == 2 and rows.shape == (len(numbers), len(learner.directions))
-        if not fits or numbers.dtype != torch.long or not rows.isfinite().all():
-            raise ValueError("rows and labels do not fit the method")
-        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(labels):
-            raise ValueError("labels of rows lie beyond the classes")
+def _restore(classifier: ContinualClassifier, header: dict[str, Any], stored: dict[str, Any]) -> None:
+    labels, lessons = headers.labels_of(header), headers.lessons_of(header)
+    learner, learned, numbers = classifier.learner, stored["learned"], [lesson.number for lesson in lessons]
+    known = Knowledge(labels, lessons, headers.calibration_of(header), _pictures(stored))
+    headers.check_pictures(known.pictures, len(labels), numbers)
+    if held := stored.get("held", {}):
+        known.held_rows, known.held_labels, known.held_lessons = held["rows"], held["labels"], held["lessons"]
+        width = _width(learner) if len(known.held_rows) else known.held_rows.shape[1]
+        headers.check_rows(known.held_rows, known.held_labels, width, len(labels))
+        headers.check_numbers(known.held_lessons, "lessons of rows", {0, *numbers})
+        if len(known.held_lessons) != len(known.held_labels):
+            raise ValueError("lessons and labels of rows do not match")
+    if {"rows", "labels"} <= set(learned) and isinstance(learner, ClosedForm):
+        rows, owners = learned["rows"], learned["labels"]
+        headers.check_rows(rows, owners, len(learner.directions), len(labels))
+        ids = learned.get("ids", torch.zeros(len(rows), dtype=torch.long))
+        headers.check_numbers(ids, "ids of rows")
+        if len(ids) != len(rows):
+            raise ValueError("ids and rows do not match")
         learner.grow(len(labels))
-        learner.add_rows(rows, numbers)
+        learner.add_rows(rows, owners, ids)
     else:
-        restore(learner, learned)
-        learner.before_evaluation()
-    learner.eval()
-    calibration: dict[str, Any] = dict(header["calibration"])
-    calibration |= {name: tuple(calibration[name]) for name in ("confidences", "right")}
-    lessons = [_lesson(each) for each in header["lessons"]]
-    pictures = dict(zip(ids.tolist(), owners.tolist(), strict=True))
-    classifier.known = Knowledge(labels, lessons, Calibration(**calibration), pictures)
+        classifier.restore(learned, len(labels))
+        _check_classes(classifier.learner, len(labels))
+    classifier.learner.eval()
+    classifier.known = known
 
 
-def _lesson(values: dict[str, Any]) -> Lesson:
-    pairs = {name: tuple(map(tuple, values[name])) for name in ("doubtful", "skipped")}
-    return Lesson(**{**values, **pairs, "new": tuple(values["new"])})
+def _width(learner: Learner) -> int:
+    """How many numbers a kept row of features has."""
+    return len(learner.directions) if isinstance(learner, ClosedForm) else learner.frozen.width
+
+
+def _check_classes(learner: Learner, class_count: int) -> None:
+    """Raise unless the classes that a restored learner speaks of are there."""
+    for classes in (learner.seen, learner.current):
+        if not isinstance(classes, tuple) or not set(classes) <= set(range(class_count)):
+            raise ValueError("the classes of the learner are not those of the labels")
+    if len(learner.head.bias) < class_count:
+        raise ValueError(f"a head of {len(learner.head.bias)} classes for {class_count} labels")
+
+
+def _pictures(stored: dict[str, Any]) -> Pictures:
+    """What is remembered of pictures; files of the first format have neither lessons nor small versions."""
+    if "pictures" in stored:
+        pictures = Pictures(**stored["pictures"])
+    else:
+        ids, nothing = stored["ids"], torch.zeros(len(stored["ids"]), dtype=torch.long)
+        pictures = Pictures(ids, stored["owners"], nothing, torch.zeros(len(ids), SIDE**2, dtype=torch.uint8))
+    if pictures.small.shape[1:] != (SIDE**2,):
+        raise ValueError("pictures do not match")
+    return pictures
 
 
 def card(header: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The verbs of a classifier: learn, predict, show, evaluate, forget, rename, merge, history, undo."""
+"""The verbs of a classifier: learn, predict, show, forget, rename, merge, history, undo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,11 +17,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from promptpool.classifier import files
-from promptpool.classifier.classifier import METHOD, ContinualClassifier, Lesson, Prediction
-from promptpool.classifier.pictures import UNKNOWN, labelled
+from promptpool.classifier.answers import Prediction
+from promptpool.classifier.classifier import METHOD, ContinualClassifier
+from promptpool.classifier.lessons import Lesson
+from promptpool.classifier.pictures import UNKNOWN
 from promptpool.cli.display import in_words, pairs_table, reading
-from promptpool.cli.errors import user_errors
+from promptpool.cli.display import listed as _listed
+from promptpool.cli.errors import classifier_errors as _errors
 from promptpool.cli.serve import send_lesson
+from promptpool.data.images import printable
+from promptpool.data.own.table import table_notes
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
 from promptpool.serve.address import server_of
@@ -39,37 +44,46 @@ def learn(
     backbone: Annotated[str | None, typer.Option(help="Pre-trained weights: a hub name or a file.")] = None,
     method: Annotated[str | None, typer.Option(help=f"How it learns; {METHOD} if nothing is said.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels of a side that the model looks at.")] = None,
+    rehearse: Annotated[int | None, typer.Option(help="Pictures of each class to keep, if the method does.")] = None,
+    keep_held_out: Annotated[bool | None, typer.Option("--keep-held-out", help="Do not learn held-out ones.")] = None,
+    thumbnails: Annotated[bool | None, typer.Option("--thumbnails", help="Keep a small version of pictures.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a file that is no picture.")] = False,
     send: Annotated[bool, typer.Option("--send", help="Send it to the server, if the classifier is served.")] = False,
 ) -> None:
-    """Teach a classifier, new or known, from a folder of class folders."""
+    """Teach a classifier, new or known, from a folder of class folders; the same command goes on if it was killed."""
+    given = {"method": method, "image_size": image_size, "rehearse": rehearse}
+    given |= {"keep_held_out": keep_held_out, "thumbnails": thumbnails}
     with _errors():
         if (server := server_of(name)) is not None:
             send_lesson(server, name, data, send=send)
             return
     with _errors(), files.alone(name):
         if files.is_classifier(name):
-            classifier = _reopened(name, backbone, method, image_size)
+            _check_same(name, given)
+            classifier = files.load(name, backbone=backbone)
         else:
             files.check_place(name)
-            classifier = ContinualClassifier(backbone or "vit-glyphs", method=method or METHOD, image_size=image_size)
+            values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+            classifier = ContinualClassifier(backbone or "vit-glyphs", **values)
         if classifier.knows_drawings_only:
             typer.echo(f"note: {PHOTOGRAPHS}", err=True)
+        for note in table_notes(data):
+            typer.echo(f"note: {note}", err=True)
         with reading(Console(stderr=True)):
-            lesson = classifier.learn(data, strict=strict)
+            lesson = classifier.learn(data, strict=strict, progress=files.progress_folder(name))
         files.save(classifier, name)
         _tell(lesson, classifier, name)
 
 
-def _reopened(name: Path, backbone: str | None, method: str | None, image_size: int | None) -> ContinualClassifier:
+def _check_same(name: Path, given: dict[str, Any]) -> None:
+    """Refuse other values than a classifier was made with."""
     header = files.read_header(name)
-    for what, given, known in (
-        ("--method", method, header["method"]),
-        ("--image-size", image_size, header["backbone"]["image_size"]),
-    ):
-        if given is not None and given != known:
-            raise ConfigError(f"{what} {given}: {name} was taught with {known}, which cannot be changed")
-    return files.load(name, backbone=backbone)
+    made = header | {"image_size": header["backbone"]["image_size"]}
+    for key, value in given.items():
+        if value is not None and value != made.get(key):
+            text = f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}")
+            had = made.get(key) if made.get(key) not in (None, False) else "none"
+            raise ConfigError(f"{text}: {name} was made with {had}, which cannot be changed")
 
 
 def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
@@ -83,23 +97,25 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
     }
     if lesson.before is not None and lesson.after is not None:
         rows["earlier pictures"] = f"{100 * lesson.before:.1f} % right before, {100 * lesson.after:.1f} % now"
+    for label, before, after in lesson.suffered:
+        rows[f"worse: {label}"] = f"{100 * before:.1f} % of its earlier pictures before, {100 * after:.1f} % now"
+    if lesson.near:
+        first, other = lesson.near[0]
+        rows["near-copies"] = f"{len(lesson.near):,}, such as {first}, nearly the same as {other}"
     if lesson.skipped:
         rows["files"] = skipped_text(lesson.skipped)
     if lesson.duplicates:
         rows["copies"] = f"{lesson.duplicates:,} of pictures that it had already, not learned again"
     if lesson.left_out:
-        rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate {name} FOLDER judges on them"
+        rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate judges on them"
     Console().print(pairs_table(f"lesson {lesson.number}", rows))
     if lesson.doubtful:
         table = Table("picture", "its label", "looks like", box=None, title="labels to look at", title_justify="left")
         for row in lesson.doubtful:
             table.add_row(*map(escape, row))
         Console().print(table)
-    typer.echo(f"{name} knows {len(classifier.labels)} classes; promptpool predict {name} PICTURES asks it")
-
-
-def _listed(labels: tuple[str, ...] | list[str], most: int = 12) -> str:
-    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "") or "-"
+    shown = printable(str(name))
+    typer.echo(f"{shown} knows {len(classifier.labels)} classes; promptpool predict {shown} PICTURES asks it")
 
 
 def predict(
@@ -116,21 +132,39 @@ def predict(
         if as_csv and as_json:
             raise ConfigError("--csv, --json: give one of them")
         classifier = files.load(name, backbone=backbone)
-        if sure is not None and classifier.known.calibration.least_confidence(sure) is None:
+        top = min(top, max(len(classifier.labels), 1))
+        if sure is not None and 0 < sure <= 1 and classifier.known.calibration.least_confidence(sure) is None:
             typer.echo(f"note: too few examples were learned to be {100 * sure:g} % sure of anything", err=True)
-        answers = classifier.predictions(pictures, top=top, sure=sure)
+        counts = [0, 0]
+        answers = _counted(classifier.predictions(pictures, top=top, sure=sure), counts)
         if as_csv:
-            _write_csv(answers)
-            return
-        for answer in answers:
-            typer.echo(json.dumps(_as_json(answer), ensure_ascii=False) if as_json else _line(answer, top))
+            _write_csv(answers, top)
+        else:
+            for answer in answers:
+                typer.echo(json.dumps(_as_json(answer), ensure_ascii=False) if as_json else _line(answer, top))
+        if counts[1]:
+            typer.echo(f"promptpool: {counts[1]:,} of {counts[0]:,} files could not be read", err=True)
+        if counts[0] == counts[1]:
+            raise typer.Exit(2)
 
 
-def _write_csv(answers: Iterator[Prediction]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "label", "confidence", "guess", "error"])
+def _counted(answers: Iterator[Prediction], counts: list[int]) -> Iterator[Prediction]:
+    """The answers; `counts` says how many there were, and for how many the file was no picture."""
     for answer in answers:
-        writer.writerow([answer.name, answer.label, f"{answer.confidence:.4f}", answer.guess, answer.error])
+        counts[0] += 1
+        counts[1] += bool(answer.error)
+        yield answer
+
+
+def _write_csv(answers: Iterator[Prediction], top: int) -> None:
+    """A line for each picture; with `top` above 1 the further guesses stand in columns of their own."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    further = [name for place in range(2, top + 1) for name in (f"guess {place}", f"confidence {place}")]
+    writer.writerow(["file", "label", "confidence", "guess", "error", *further])
+    for answer in answers:
+        more = [cell for label, share in answer.top[1:] for cell in (label, f"{share:.4f}")]
+        shown = [answer.name, answer.label, f"{answer.confidence:.4f}", answer.guess, answer.error]
+        writer.writerow([*shown, *more, *[""] * (len(further) - len(more))])
 
 
 def _as_json(answer: Prediction) -> dict[str, object]:
@@ -150,38 +184,6 @@ def _line(answer: Prediction, top: int) -> str:
     return f"{answer.name}: {answer.label} {100 * answer.confidence:.1f} %"
 
 
-def evaluate(
-    name: Name,
-    data: Annotated[Path, typer.Argument(help="A folder with a folder of pictures per class.")],
-    backbone: Annotated[str | None, typer.Option(help="Where the backbone lies now, if that changed.")] = None,
-) -> None:
-    """Ask a classifier about pictures whose labels are known, and count."""
-    with _errors():
-        classifier = files.load(name, backbone=backbone)
-        with reading(Console(stderr=True)):
-            found = labelled(data, None, size=classifier.backbone.image_size)
-        images = [found.examples.source[found.examples.rows[n : n + 1]][0] for n in range(len(found.examples))]
-        answers = list(classifier.predictions(images, top=1))
-        table = Table("class", "pictures", "right", "unknown", "most often taken for", box=None)
-        right = 0
-        for place, label in enumerate(found.labels):
-            own = [answer for answer, y in zip(answers, found.examples.y.tolist(), strict=True) if y == place]
-            hits = sum(answer.label == label for answer in own)
-            right += hits
-            wrong = [answer.label for answer in own if answer.label not in (label, UNKNOWN)]
-            worst = max(sorted(set(wrong)), key=wrong.count) if wrong else "-"
-            refused = sum(answer.label == UNKNOWN for answer in own)
-            share = f"{100 * hits / len(own):.1f} %"
-            table.add_row(escape(label), f"{len(own):,}", share, f"{refused:,}", escape(worst))
-        Console().print(table)
-        strange = [label for label in found.labels if label not in classifier.labels]
-        if strange:
-            typer.echo(f"not among its classes, where only unknown could be right: {_listed(strange)}")
-            known = sum(found.labels[y] not in strange for y in found.examples.y.tolist())
-            typer.echo(f"{100 * right / max(known, 1):.1f} % of the {known:,} pictures of known classes are right")
-        typer.echo(f"{100 * right / len(answers):.1f} % of {len(answers):,} pictures are right")
-
-
 def show(name: Name) -> None:
     """What a classifier is: its classes, how well it knows them, and how large it is."""
     with _errors():
@@ -197,7 +199,10 @@ def show(name: Name) -> None:
         error = classifier.known.calibration.error
         if error is not None:
             rows["confidence"] = f"off by {100 * error:.1f} points on average (expected calibration error)"
-        Console().print(pairs_table(str(name), rows))
+        if prompts := classifier.prompt_counts():
+            used = sum(count > 0 for count in prompts)
+            rows["prompts"] = f"{used} of {len(prompts)} in use, chosen {', '.join(map(str, prompts))} times"
+        Console().print(pairs_table(printable(str(name)), rows))
         table = Table("class", "pictures", "right", box=None)
         shares, counts = classifier.accuracies(), classifier.counts()
         for label in classifier.labels:
@@ -235,7 +240,7 @@ def merge(
         classifier = files.load(first)
         classifier.merge(files.load(second))
         files.save(classifier, into)
-        typer.echo(f"{into} knows {len(classifier.labels)} classes")
+        typer.echo(f"{printable(str(into))} knows {len(classifier.labels)} classes")
 
 
 def history(name: Name) -> None:
@@ -249,8 +254,15 @@ def history(name: Name) -> None:
         Console().print(table)
 
 
-def undo(name: Name) -> None:
-    """Go back to the version before the last change."""
+def undo(
+    name: Name,
+    lesson: Annotated[int | None, typer.Option(help="Take this lesson out, whatever came after it.")] = None,
+) -> None:
+    """Go back to the version before the last change, or take a lesson out of the middle."""
+    if lesson is not None:
+        with _changed(name) as classifier:
+            classifier.take_out(lesson)
+        return
     with _errors():
         files.read_header(name)
         with files.alone(name):
@@ -258,7 +270,8 @@ def undo(name: Name) -> None:
         header = files.read_header(name)
         labels = [label for label in header["labels"] if label]
         lessons = len(header["lessons"])
-        typer.echo(f"{name} is version {number} again: {lessons} lessons, {len(labels)} classes: {_listed(labels)}")
+        known = f"{lessons} lessons, {len(labels)} classes: {_listed(labels)}"
+        typer.echo(f"{printable(str(name))} is version {number} again: {known}")
 
 
 @contextmanager
@@ -269,19 +282,5 @@ def _changed(name: Path) -> Iterator[ContinualClassifier]:
             classifier = files.load(name)
             yield classifier
             files.save(classifier, name)
-            typer.echo(f"{name} knows {len(classifier.labels)} classes: {_listed(list(classifier.labels))}")
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """What is wrong with a value is for the user too."""
-    with user_errors():
-        try:
-            yield
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        except KeyboardInterrupt:
-            typer.echo("promptpool: stopped; the classifier is as it was", err=True)
-            raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever reads has read enough
-            raise typer.Exit(0) from None
+            known = f"{len(classifier.labels)} classes: {_listed(list(classifier.labels))}"
+            typer.echo(f"{printable(str(name))} knows {known}")

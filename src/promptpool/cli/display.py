@@ -30,6 +30,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from promptpool.errors import BadFileError
 from promptpool.progress import heard_by
 from promptpool.reproduce.jobs import Job, JobStatus
 from promptpool.training.loop import Step
@@ -60,7 +61,7 @@ def reading(console: Console, *, in_bytes: bool = False) -> Iterator[None]:
         tenth = 10 * done // total if total and in_bytes else 0
         if said.get(what) != (tenth, total):
             said[what] = tenth, total
-            amount = f"{10 * tenth} % of {decimal(total or 0)}" if in_bytes else f"{total:,}"
+            amount = f"{10 * tenth} % of {decimal(total or 0)}" if in_bytes else f"{total or 0:,}"
             console.print(f"{what}: {amount}" if total else what, highlight=False, markup=False, soft_wrap=True)
 
     def bar(what: str, done: int, total: int | None) -> None:
@@ -147,12 +148,25 @@ def mean_accuracy(record: Record) -> float:
 
 def pairs_table(title: str, rows: dict[str, str]) -> Table:
     """Names and what is said of each."""
-    grid = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    grid = Table(title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    grid.title = escape(title)
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column()
     for name, text in rows.items():
-        grid.add_row(name, escape(text))
+        grid.add_row(escape(name), escape(text))
     return grid
+
+
+def listed(labels: Sequence[str], most: int = 12) -> str:
+    """The first of some labels, and how many more there are."""
+    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "") or "-"
+
+
+def page_place(out: Path | None, usual: str) -> Path:
+    """Where a page goes: what was said, or a file of the usual name here."""
+    if out is not None and out.is_dir():
+        raise BadFileError(f"--out {out}: is a folder; say which file in it, such as {out / usual}")
+    return out or Path(usual)
 
 
 class Watch:

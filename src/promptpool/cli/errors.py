@@ -22,3 +22,18 @@ def user_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("promptpool: stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def classifier_errors() -> Iterator[None]:
+    """The same of a classifier's verbs: what is wrong with a value is for the user too, and nothing goes on."""
+    with user_errors():
+        try:
+            yield
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        except KeyboardInterrupt:
+            typer.echo("promptpool: stopped; the classifier is as it was", err=True)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever reads has read enough
+            raise typer.Exit(0) from None

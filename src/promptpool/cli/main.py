@@ -19,7 +19,10 @@ from promptpool.cli.data import app as data_app
 from promptpool.cli.demo import demo
 from promptpool.cli.display import pairs_table
 from promptpool.cli.errors import user_errors
+from promptpool.cli.evaluate import evaluate
+from promptpool.cli.export import export
 from promptpool.cli.reproduce import reproduce
+from promptpool.cli.review import review
 from promptpool.cli.run import run_one
 from promptpool.cli.serve import serve
 from promptpool.cli.weights import app as weights_app
@@ -53,10 +56,11 @@ app = typer.Typer(
     help="Continual learning with a pool of prompts.",
 )
 for verb in (
-    *(classifier.learn, classifier.predict, classifier.show, classifier.evaluate, classifier.forget),
+    *(classifier.learn, classifier.predict, review, evaluate, classifier.show, classifier.forget),
     *(classifier.rename, classifier.merge, classifier.history, classifier.undo),
 ):
     app.command()(verb)
+app.command()(export)
 app.command()(serve)
 app.command()(demo)
 app.command("run")(run_one)

@@ -31,7 +31,7 @@ from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import study_tables, write_results
 from promptpool.reproduce.plan import Request, checked, collect, names_of
-from promptpool.reproduce.results import Results, read_results, shares_to_csv, to_csv
+from promptpool.reproduce.results import Results, filled_from, read_results, shares_to_csv, to_csv
 from promptpool.reproduce.studies import SCALES
 from promptpool.reproduce.workers import with_processes
 from promptpool.training.run_folder import is_run, read_records
@@ -42,7 +42,9 @@ ENGINES = ("processes", "ray")
 
 def reproduce(
     target: Annotated[str, typer.Argument(help="table1 to table5, figure3, figure4, buffers, batches, or all.")],
-    scale: Annotated[str, typer.Option(help="mini: drawn characters, offline; paper: the real benchmarks.")] = "mini",
+    scale: Annotated[
+        str, typer.Option(help="mini: drawn characters, offline; small: photographs on two cores; paper.")
+    ] = "mini",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each configuration, with seeds 0, 1, ...")] = 1,
     only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*", or "Split* L2P*".')] = "*",
     show: Annotated[bool, typer.Option("--list", help="Say which runs there are and how far, and stop.")] = False,
@@ -60,11 +62,14 @@ def reproduce(
         Path | None,
         typer.Option("--from", help="Print what the CSV files of this folder hold; stored: those of the package."),
     ] = None,
+    fill: Annotated[
+        Path | None,
+        typer.Option("--fill", help="Take cells without a run here from the CSV files of this folder, or stored."),
+    ] = None,
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
     console, log = Console(), Console(stderr=True)  # a table can go into a file
     with user_errors():
-        names = names_of(target)
         for name, value, allowed in (
             ("--scale", scale, tuple(SCALES)),
             ("--engine", engine, ENGINES),
@@ -72,11 +77,12 @@ def reproduce(
         ):
             if value not in allowed:
                 raise ConfigError(f"{name} {value}: must be one of {', '.join(allowed)}")
+        names = names_of(target, scale)
         if target == "figure3" and form == "latex":
             raise ConfigError("figure3 is a picture: its numbers are had with --format csv")
         if source is not None:
-            source = stored() if source == Path("stored") else source
             for name, given in (
+                ("--fill", fill is not None),
                 ("--only", only != "*"),
                 ("--list", show),
                 ("--limit", limit),
@@ -84,7 +90,7 @@ def reproduce(
             ):
                 if given:
                     raise ConfigError(f"--from prints what its folder holds: {name} has no say there")
-            _print(console, read_results(source, names), form)
+            _print(console, read_results(_place(source, scale), names), form)
             return
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
@@ -101,6 +107,8 @@ def reproduce(
         with reading(log):
             # A table has all its rows, whichever were run just now.
             results = collect(replace(request, only="*"), test_again=not no_runs)
+        if fill is not None:
+            results = filled_from(results, read_results(_place(fill, scale), names))
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
         folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,6 +118,11 @@ def reproduce(
     typer.echo(f"tables, figures and the page: {page}", err=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _place(folder: Path, scale: str) -> Path:
+    """A folder of CSV files; "stored" are those of the package."""
+    return stored(scale) if folder == Path("stored") else folder
 
 
 def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int, threads: int) -> int:

@@ -18,6 +18,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,19 +71,37 @@ def decode(content: bytes, what: str, size: int, fit: str = "whole", most_pixels
     names the file in errors. An image of more than `most_pixels` is refused before its pixels are decoded.
     """
     check(size, fit)
+    with _quiet(), _named(what), Image.open(io.BytesIO(content), formats=_formats(what)) as image:
+        check_sides(*image.size, what, most_pixels)
+        return _square(image, what, size, fit)
+
+
+def pixels_of(image: Image.Image, what: str, size: int, fit: str = "whole") -> Pixels:
+    """The same of an image that Pillow has opened or made."""
+    check(size, fit)
+    with _quiet(), _named(what):
+        return _square(image, what, size, fit)
+
+
+def _square(image: Image.Image, what: str, size: int, fit: str) -> Pixels:
+    image = _upright(image, what)
+    if fit == "centre":
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        image = image.crop((left, top, left + side, top + side))
+    image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Whatever decoders raise is one error that names the file."""
     try:
-        with _quiet():
-            image = _opened(content, what, most_pixels)
-            if fit == "centre":
-                side = min(image.size)
-                left, top = (image.width - side) // 2, (image.height - side) // 2
-                image = image.crop((left, top, left + side, top + side))
-            image = image.resize((size, size), Image.Resampling.BILINEAR)
+        yield
     except BadFileError:
         raise
     except BROKEN as error:
         raise BadFileError(f"{what}: {_reason(error)}") from error
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
 def check(size: int, fit: str) -> None:
@@ -99,15 +118,30 @@ def image_suffixes() -> set[str]:
     return {suffix for suffix, kind in Image.registered_extensions().items() if kind in (*FORMATS, "MPO", "TGA")}
 
 
-def _opened(content: bytes, what: str, most_pixels: int) -> Image.Image:
+def proportions(path: Path) -> float:
+    """Width by height of an image as a person sees it, from the head of its file; 1 where that cannot be told."""
+    try:
+        with _quiet(), Image.open(path, formats=_formats(path.name)) as image:
+            turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+            width, height = image.size
+            return (height / width) if turned else (width / height)
+    except BROKEN:
+        return 1.0
+
+
+def _upright(image: Image.Image, what: str) -> Image.Image:
     """The first frame, upright, in RGB."""
-    with Image.open(io.BytesIO(content), formats=_formats(what)) as image:
-        if min(image.size) < 1:
-            raise BadFileError(f"{what}: an image without pixels, {image.width} x {image.height}")
-        if image.width * image.height > most_pixels:
-            raise BadFileError(f"{what}: {image.width} x {image.height} pixels are more than {most_pixels:,}")
-        image.load()
-        return _coloured(_turned(image))
+    check_sides(*image.size, what)
+    image.load()
+    return _coloured(_turned(image))
+
+
+def check_sides(width: int, height: int, what: str, most_pixels: int = MOST_PIXELS) -> None:
+    """Refuse an image without pixels, or with more than memory is taken for."""
+    if min(width, height) < 1:
+        raise BadFileError(f"{what}: an image without pixels, {width} x {height}")
+    if width * height > most_pixels:
+        raise BadFileError(f"{what}: {width} x {height} pixels are more than {most_pixels:,}")
 
 
 def _formats(what: str) -> list[str]:

@@ -130,7 +130,7 @@ def _held(store: Store, entries: Sequence[ImageFile], size: int, fit: str, stric
     """All images in one tensor; rows of files that are no images stay empty and unused."""
     found: Found = [""] * len(entries)
     pixels = torch.zeros(len(entries), 3, size, size, dtype=torch.uint8)
-    for row, identity, decoded in _pass(store, entries, range(len(entries)), size, fit, strict):
+    for row, identity, decoded in in_turn(store, entries, range(len(entries)), size, fit, strict):
         found[row] = identity
         if decoded is not None:
             pixels[row] = torch.from_numpy(decoded)
@@ -157,7 +157,7 @@ def _indexed(store: Store, entries: Sequence[ImageFile], size: int, fit: str, st
         else:
             changed.append(row)
     try:
-        for row, identity, _ in _pass(store, entries, changed, size, fit, strict):
+        for row, identity, _ in in_turn(store, entries, changed, size, fit, strict):
             found[row] = identity
             if stamps[row]:
                 index[entries[row].name] = (stamps[row], identity)
@@ -169,7 +169,7 @@ def _indexed(store: Store, entries: Sequence[ImageFile], size: int, fit: str, st
     return found, ImageFiles(store, tuple(entry.name for entry in entries), ids, size, fit)
 
 
-def _pass(
+def in_turn(
     store: Store, entries: Sequence[ImageFile], rows: Sequence[int], size: int, fit: str, strict: bool
 ) -> Iterator[tuple[int, int | str, Pixels | None]]:
     """Each of the rows with its id and pixels, or with the reason why it has none.

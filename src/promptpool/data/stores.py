@@ -79,10 +79,10 @@ def open_store(path: Path) -> Store:
 
 def read_file(path: Path, most: int | None = None) -> bytes:
     """The content of a regular file, if it has no more than `most` bytes, or LARGEST_FILE."""
-    if not path.is_file():
-        raise BadFileError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
-    _checked_size(path.stat().st_size, str(path), most)
     try:
+        if not path.is_file():
+            raise BadFileError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+        _checked_size(path.stat().st_size, str(path), most)
         return path.read_bytes()
     except OSError as error:
         raise BadFileError(f"{path}: cannot be read: {error.strerror}") from error

@@ -64,7 +64,7 @@ class ImageView:
 
     def plain(self, x: Tensor) -> Tensor:
         """The view used for testing, and for queries: [B, 3, size, size]."""
-        return self._scaled(resample(x, self._box(x), torch.zeros(1, dtype=torch.bool), self.size))
+        return self.scaled(resample(x, self._box(x), torch.zeros(1, dtype=torch.bool), self.size))
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """The view used for training, new at every call: [B, 3, size, size]."""
@@ -75,7 +75,7 @@ class ImageView:
         if self.crop is not None:
             boxes = _crops(draws[:, :4], self.crop, x.shape[-2] / x.shape[-1])
         flipped = draws[:, 4] < 0.5 if self.flip else torch.zeros(len(x), dtype=torch.bool)
-        return self._scaled(resample(x, boxes, flipped, self.size))
+        return self.scaled(resample(x, boxes, flipped, self.size))
 
     def _box(self, x: Tensor) -> Tensor:
         """Where to look unless a crop is drawn: all of the image, or its central square: [1, 4]."""
@@ -85,7 +85,8 @@ class ImageView:
             height, width = side / x.shape[-2], side / x.shape[-1]
         return torch.tensor([[(1 - height) / 2, (1 - width) / 2, height, width]], dtype=torch.float64)
 
-    def _scaled(self, images: Tensor) -> Tensor:
+    def scaled(self, images: Tensor) -> Tensor:
+        """Pixels of 0 to 255 as the backbone reads them, in floats: [B, 3, H, W]."""
         mean, deviation = RANGES[self.values] if isinstance(self.values, str) else self.values
         images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
         shape = (1, -1, 1, 1)

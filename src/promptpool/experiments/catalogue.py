@@ -112,6 +112,7 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
     scale = scale or benchmark.scale
     sizes = copy.deepcopy(benchmark.scales[scale])
     config |= {table: sizes.pop(table) for table in TABLES if table in sizes}
+    usual = sizes.pop("kept_per_class", benchmark.kept_per_class)
     config["dataset"] |= sizes
     layers = list(_layers(method, benchmark, scale))
     if any("backbone" in layer for layer in layers):
@@ -120,12 +121,21 @@ def pair(benchmark: Benchmark, method: Method, *, scale: str | None = None) -> C
         for table in TABLES:
             config[table] |= copy.deepcopy(layer.get(table, {}))
     memory = _inherited(method, "memory")
-    kept = benchmark.kept_per_class if memory == "benchmark" else memory
+    kept = usual if memory == "benchmark" else memory
     if kept and benchmark.classes:
-        config["learner"]["capacity"] = kept * benchmark.classes
+        config["learner"] |= memory_values(method, kept, benchmark.classes)
     if profile := next((layer["profile"] for layer in reversed(layers) if "profile" in layer), None):
         config = {"profile": profile, **({"benchmark": benchmark.profile} if benchmark.profile else {}), **config}
     return {name: value for name, value in config.items() if value}
+
+
+def memory_values(method: Method, per_class: int, class_count: int) -> Config:
+    """The learner's values that give a method its memory; BiC holds out a tenth of it, but an image of each class."""
+    if _inherited(method, "memory") is None:
+        keeping = ", ".join(name for name, each in methods().items() if _inherited(each, "memory") is not None)
+        raise ValueError(f"method = {method.name!r}: keeps no images; methods that do are {keeping}")
+    held = {"held_places": class_count} if method.name == "bic" and per_class < 10 else {}
+    return {"capacity": per_class * class_count, **held}
 
 
 def _layers(method: Method, benchmark: Benchmark, scale: str) -> Iterator[Config]:

@@ -170,6 +170,11 @@ class Learner(nn.Module):
         return self.keeps_original or not self.train_backbone
 
     @property
+    def answers_from_features(self) -> bool:
+        """True if scores are a function of what is read of the frozen backbone, and the image itself is not needed."""
+        return not self.train_backbone
+
+    @property
     def frozen(self) -> FrozenFeatures:
         """The features of the given backbone, each computed once; assign a store to share it with other learners."""
         if self._frozen is None:

@@ -63,7 +63,7 @@ class ClosedForm(Learner):
     """
 
     here: Tensor
-    remembers = ("sums", "projected", "waiting", "waiting_labels", "rows", "labels")
+    remembers = ("sums", "projected", "waiting", "waiting_labels", "waiting_ids", "rows", "labels", "ids")
     at_the_end = "a system of equations is solved"
     single_pass = True
 
@@ -110,7 +110,9 @@ class ClosedForm(Learner):
         self.register_buffer("here", torch.empty(0), persistent=False)  # tells the device, the head stays on the CPU
         self.waiting = torch.zeros(0, width, dtype=torch.half)  # examples that are not in the sums yet
         self.waiting_labels = torch.zeros(0, dtype=torch.long)
-        self.rows, self.labels = self.waiting, self.waiting_labels  # those that are in the sums, if they are kept
+        self.waiting_ids = torch.zeros(0, dtype=torch.long)
+        # Those that are in the sums, if they are kept.
+        self.rows, self.labels, self.ids = self.waiting, self.waiting_labels, self.waiting_ids
         self.gaussian: Gaussian | None = None
         self.regression: Ridge | None = None
 
@@ -152,6 +154,7 @@ class ClosedForm(Learner):
         del descend
         rows, labels = distributed.gather(self.read(batch)), distributed.gather(batch.y).cpu()
         self.waiting, self.waiting_labels = torch.cat([self.waiting, rows]), torch.cat([self.waiting_labels, labels])
+        self.waiting_ids = torch.cat([self.waiting_ids, distributed.gather(batch.ids).cpu()])
         if len(self.waiting) >= BLOCK:
             self.add_waiting()
         return None
@@ -177,9 +180,13 @@ class ClosedForm(Learner):
         part = distributed.rank_slice(len(self.waiting))
         self._change(self.waiting[part], self.waiting_labels[part])
         if self.keep == "features":
-            self.rows = torch.cat([self.rows, self.waiting])
-            self.labels = torch.cat([self.labels, self.waiting_labels])
+            self._keep(self.waiting, self.waiting_labels, self.waiting_ids)
         self.waiting, self.waiting_labels = self.waiting[:0], self.waiting_labels[:0]
+        self.waiting_ids = self.waiting_ids[:0]
+
+    def _keep(self, rows: Tensor, labels: Tensor, ids: Tensor) -> None:
+        self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
+        self.ids = torch.cat([self.ids, ids])
 
     def _change(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
         for sums, values in zip((self.sums, self.projected), self.inputs_of(rows), strict=True):
@@ -250,7 +257,7 @@ class ClosedForm(Learner):
         self.sums.join(other.sums, sign)
         self.projected.join(other.projected, sign)
         if self.keep == "features":
-            self.rows, self.labels = torch.cat([self.rows, other.rows]), torch.cat([self.labels, other.labels])
+            self._keep(other.rows, other.labels, other.ids)
         self._note_classes({*self.seen, *other.seen})
         self.before_evaluation()
 
@@ -264,30 +271,34 @@ class ClosedForm(Learner):
 
     def forget(self, classes: Iterable[int]) -> None:
         """Take classes out, as if they had never been learned; needs keep = "features"."""
-        if self.keep != "features":
-            raise ValueError("keep = 'sums': a class can be taken out only with keep = 'features'")
         self.add_waiting()
-        gone = torch.isin(self.labels, torch.tensor(sorted(classes), dtype=torch.long))
+        self.take_out(torch.isin(self.labels, torch.tensor(sorted(classes), dtype=torch.long)))
+
+    def take_out(self, gone: Tensor) -> None:
+        """Take examples out, as if they had never been learned: [n], True for those of the kept rows that go."""
+        if self.keep != "features":
+            raise ValueError("keep = 'sums': examples can be taken out only with keep = 'features'")
         with distributed.alone():
             self._change(self.rows[gone], self.labels[gone], -1)
-        self.rows, self.labels = self.rows[~gone], self.labels[~gone]
-        self._note_classes(set(self.seen) - set(classes))
+        self.rows, self.labels, self.ids = self.rows[~gone], self.labels[~gone], self.ids[~gone]
+        self._note_classes(self.seen)
         self.before_evaluation()
 
     def relabel(self, old: int, new: int) -> None:
         """Make one class of two, as if all examples of `old` had been of `new`; needs keep = "features"."""
-        rows = self.rows[self.labels == old]
+        own = self.labels == old
+        rows, ids = self.rows[own], self.ids[own]
         self.forget([old])
-        self.add_rows(rows, torch.full((len(rows),), new))
+        self.add_rows(rows, torch.full((len(rows),), new), ids)
 
-    def add_rows(self, rows: Tensor, labels: Tensor) -> None:
-        """Learn rows as `read` gives them; needs keep = "features"."""
+    def add_rows(self, rows: Tensor, labels: Tensor, ids: Tensor) -> None:
+        """Learn rows as `read` gives them, with the ids of their examples; needs keep = "features"."""
         self.add_waiting()
         self.grow(int(labels.max()) + 1 if len(labels) else 0)
         with distributed.alone():
             for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
                 self._change(part, own)
-        self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
+        self._keep(rows, labels, ids)
         self._note_classes({*self.seen, *labels.tolist()})
         self.before_evaluation()
 
@@ -295,6 +306,10 @@ class ClosedForm(Learner):
         known = set(self.sums.known.nonzero().flatten().tolist())
         self.seen = tuple(sorted(set(classes) & known))
         self.current = tuple(sorted(set(self.current) & known))
+
+    @property
+    def answers_from_features(self) -> bool:
+        return self.prompted is None
 
     @property
     def device(self) -> torch.device:
@@ -308,7 +323,8 @@ class ClosedForm(Learner):
         return {name: float(f"{value:.6g}") for name, value in used.items()}
 
     def check_state(self) -> None:
-        if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != (len(self.labels), len(self.directions)):
+        shape = (len(self.labels), len(self.directions))
+        if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != shape or len(self.ids) != shape[0]:
             raise ValueError("the state is of another learner: sums and rows do not match the head")
         if self.prompted is not None:
             self.read_with(self.pool)  # what it knew before was read with other prompts

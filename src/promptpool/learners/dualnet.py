@@ -124,6 +124,10 @@ class DualNet(Learner):
     def features(self, *batches: Batch) -> Tensor:
         return self.adapted(torch.cat([self.inputs(batch) for batch in batches]))
 
+    @property
+    def answers_from_features(self) -> bool:
+        return False  # the fast net reads the image too
+
     def adapted(self, x: Tensor) -> Tensor:
         """The mean of h'_4: [B, D]."""
         return self.fast(x, self.backbone.maps(x)).mean(dim=(2, 3))  # type: ignore[no-any-return]

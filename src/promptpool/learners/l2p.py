@@ -143,13 +143,7 @@ class L2P(PromptedLearner):
             patches = tokens[:, self.backbone.patches :]
             self.pool.begin(distributed.gather(patches), distributed.gather(query), self.generator)
         chosen = self.pool(query)
-        prompts = chosen.prompts  # [B, N * L_p, D]
-        if self.position == "class":
-            prompts = prompts + self.backbone.class_position
-        ahead = 1 if self.order == "class-first" else 0
-        tokens = torch.cat([tokens[:, :ahead], prompts, tokens[:, ahead:]], dim=1)
-        rows = self.backbone.encode(tokens, rows=ahead + prompts.shape[1])
-        return rows[:, ahead:].mean(dim=1), chosen
+        return encoded(self.backbone, tokens, chosen.prompts, order=self.order, position=self.position), chosen
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         loss = descend(self.loss(batch))
@@ -177,3 +171,13 @@ class L2P(PromptedLearner):
     @property
     def sees_all(self) -> bool:
         return super().sees_all or (self.memory is not None and self.replay_classes == "all")
+
+
+def encoded(backbone: Backbone, tokens: Tensor, prompts: Tensor, *, order: str, position: str) -> Tensor:
+    """f_r^avg of tokens [B, L, D] with prompts [B, N * L_p, D] among them, the mean of the prompts' rows: [B, D]."""
+    if position == "class":
+        prompts = prompts + backbone.class_position
+    ahead = 1 if order == "class-first" else 0
+    tokens = torch.cat([tokens[:, :ahead], prompts, tokens[:, ahead:]], dim=1)
+    rows = backbone.encode(tokens, rows=ahead + prompts.shape[1])
+    return rows[:, ahead:].mean(dim=1)

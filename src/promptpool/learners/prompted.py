@@ -48,6 +48,10 @@ class PromptedLearner(Learner):
         one_of(QUERY_VIEWS, query_view=query_view)
         self.query_view = query_view
 
+    @property
+    def answers_from_features(self) -> bool:
+        return False
+
     def query(self, batch: Batch, x: Tensor) -> Tensor:
         """q(x) of a batch in its view x: [B, D]."""
         if self.training and not self.view.fixed and self.query_view == "same":

@@ -135,6 +135,16 @@ class Gaussian:
         apart: Tensor = torch.linalg.solve_triangular(half, (rows - mean).T, upper=False)
         return apart.square().sum(dim=0)
 
+    def above_background(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Q [d, d], b [d] and c of x Q x + b x + c - 2 max_c score_c, the least distance less that to the background.
+
+        Q = A^-1 - B, b = 2 B m, c = -m B m; m and B^-1 are the mean and the covariance of the background.
+        """
+        mean, half = self._background
+        inverse = torch.cholesky_inverse(half)
+        pulled = inverse @ mean
+        return self.precision - inverse, 2 * pulled, -(mean @ pulled)
+
     def leave_one_out_background(self, rows: Tensor) -> Tensor:
         """The same for examples of the sums, each as if it were not among them: [n].
 

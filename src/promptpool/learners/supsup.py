@@ -156,6 +156,10 @@ class SupSup(Learner):
     def forward(self, x: Tensor) -> Tensor:
         return self.backbone.features(x)
 
+    @property
+    def answers_from_features(self) -> bool:
+        return False  # masks change what the backbone says
+
     @torch.no_grad()
     def logits(self, batch: Batch) -> Tensor:
         x = self.inputs(batch)

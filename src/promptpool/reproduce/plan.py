@@ -18,7 +18,7 @@ from promptpool.report.rows import prompt_shares
 from promptpool.reproduce.batches import ORDERS, batch_counts, is_tested
 from promptpool.reproduce.jobs import FEATURES, Job, share_done
 from promptpool.reproduce.results import Results, batch_results, result
-from promptpool.reproduce.studies import STUDIES, Item
+from promptpool.reproduce.studies import STUDIES, Item, studies_at
 from promptpool.training.run_folder import Run, read_run
 
 
@@ -88,12 +88,16 @@ def seeded(config: Config, seed: int) -> Config:
     return config
 
 
-def names_of(target: str) -> tuple[str, ...]:
-    """The studies that the command's argument stands for."""
+def names_of(target: str, scale: str = "mini") -> tuple[str, ...]:
+    """The studies that the command's argument stands for, at a scale."""
     if target == "all":
-        return tuple(STUDIES)
+        return studies_at(scale)
     if target not in STUDIES:
         raise ConfigError(f"{target!r}: no such table or figure; {nearest(target, (*STUDIES, 'all'))}")
+    if target not in studies_at(scale):
+        raise ConfigError(
+            f"{target}: its stream is not there at --scale {scale}; there are {', '.join(studies_at(scale))}"
+        )
     return (target,)
 
 

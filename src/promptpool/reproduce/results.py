@@ -162,6 +162,20 @@ def read_shares(path: Path) -> dict[str, Matrix]:
     return found
 
 
+def filled_from(results: Results, earlier: Results) -> Results:
+    """The results, with what they lack taken from earlier ones of the same cells."""
+
+    def key(result: Result) -> tuple[str, ...]:
+        return result.study, result.stream, result.group, result.method, result.at
+
+    known = {key(result): result for found in earlier.studies.values() for result in found}
+    studies = {
+        name: [result if result.accuracy else known.get(key(result), result) for result in found]
+        for name, found in results.studies.items()
+    }
+    return Results(studies, earlier.shares | results.shares)
+
+
 def read_results(folder: Path, studies: Iterable[str] = STUDIES) -> Results:
     """The results of these studies, as far as the folder has their CSV files."""
     results = Results()

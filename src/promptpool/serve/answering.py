@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.classifier.classifier import ContinualClassifier, Prediction
+from promptpool.classifier.answers import Prediction
+from promptpool.classifier.classifier import ContinualClassifier
 from promptpool.classifier.pictures import UNKNOWN
 from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner

@@ -1,8 +1,8 @@
 """Questions of many clients, answered together.
 
-While the model is at work, questions gather by themselves. Where several came together the last time, the next one waits
-a few milliseconds for others, or until a batch is full; somebody who asks alone does not wait. One thread does the
-model's work. A question is never split, so that all of its pictures are answered by one version.
+While the model is at work, questions gather by themselves. Where several came together the last time, the next one
+waits a few milliseconds for others, or until a batch is full; somebody who asks alone does not wait. One thread does
+the model's work. A question is never split, so that all of its pictures are answered by one version.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 
 from promptpool.classifier import files
 from promptpool.classifier.calibration import MOST
-from promptpool.classifier.classifier import ContinualClassifier, Lesson
+from promptpool.classifier.classifier import ContinualClassifier
+from promptpool.classifier.lessons import Lesson
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.prompted import PromptedLearner
 

@@ -100,7 +100,8 @@ def _listening(place: Place) -> socket.socket:
         return socket.create_server((place.host, place.port), family=family)
     except OSError as error:
         raise BadFileError(
-            f"--host {place.host} --port {place.port}: cannot listen there ({_reason(error)}); --port 0 takes a free one"
+            f"--host {place.host} --port {place.port}: cannot listen there ({_reason(error)}); "
+            "--port 0 takes a free one"
         ) from error
 
 
@@ -134,7 +135,11 @@ def _config(app: object, limits: Limits) -> uvicorn.Config:
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
     """Serve until a signal; uvicorn raises it again at the end, and by then all that it asked for has been done."""
-    before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.run(sockets=[listener])
     finally:

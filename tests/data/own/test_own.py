@@ -197,6 +197,16 @@ def test_classes_without_images_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_which_column_was_taken_is_said(tmp_path: Path) -> None:
+    files = names("a", "b")
+    folder = write_images(tmp_path, files)
+    lines = [f"{name},{name[0]},7" for name in files]
+    (folder / "table.csv").write_text("\n".join(["filename,class,target", *lines]))
+    found = read(folder / "table.csv")
+    assert found.class_names == ("a", "b")
+    assert found.notes.texts == ("each of the columns 'class', 'target' could be the label: 'class' was taken",)
+
+
 def test_one_task_for_all_is_said(tmp_path: Path) -> None:
     whole = made(tmp_path, [*names("cat", "dog", each=5), *names("owl", each=1), "cat/notes.txt"])
     stream = from_folders(*whole)

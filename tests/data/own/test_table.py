@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from promptpool.data.images import ImageFile
-from promptpool.data.own.table import read_table
+from promptpool.data.own.table import Listed, read_table, table_notes
 from promptpool.data.stores import Folder
 from promptpool.errors import BadFileError
 
@@ -63,6 +63,35 @@ WRITTEN: dict[str, str | bytes] = {
 @pytest.mark.parametrize("content", WRITTEN.values(), ids=WRITTEN.keys())
 def test_reads_what_people_write(content: str | bytes, tmp_path: Path) -> None:
     assert entries(tmp_path, content) == ENTRIES
+
+
+@pytest.mark.parametrize("label", ["label", "class", "Target", "CATEGORY"])
+@pytest.mark.parametrize("picture", ["path", "file", "image", "filename", "FilePath", "file_name"])
+def test_columns_have_the_usual_names(picture: str, label: str, tmp_path: Path) -> None:
+    path = write(tmp_path, f"{label},{picture}\ncat,cats/a.png\ndog,dogs/b.png\n")
+    assert read_table(path)[1] == ENTRIES
+    assert table_notes(path) == ()
+
+
+def test_of_several_columns_one_is_taken_and_said(tmp_path: Path) -> None:
+    """As ESC-50 and pandas write it: an index without a name, and a number beside each category."""
+    content = ",File,path,fold,target,Category\n0,x,cats/a.png,1,3,cat\n1,y,dogs/b.png,1,4,dog\n"
+    store, found = read_table(write(tmp_path, content))
+    assert found == ENTRIES
+    assert isinstance(store, Listed)
+    assert store.notes == table_notes(tmp_path / "table.csv")
+    assert store.notes == (
+        "each of the columns 'File', 'path' could be the path: 'path' was taken",
+        "each of the columns 'target', 'Category' could be the label: 'Category' was taken",
+        "columns that were not read: 'fold'",
+    )
+
+
+def test_a_label_may_be_called_like_a_column(tmp_path: Path) -> None:
+    assert entries(tmp_path, "a.png,target\nb.png,label\n") == [
+        ImageFile("a.png", "target"),
+        ImageFile("b.png", "label"),
+    ]
 
 
 def test_a_tsv_is_separated_by_tabs_whatever_its_cells_hold(tmp_path: Path) -> None:
@@ -153,16 +182,24 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "too many columns": ("path,label\na.png,cat,x\n", "line 2: 3 columns, expected 2"),
     "comma in a label": ("a.png,cat\nb.png,dog, black\n", "line 2: 3 columns, expected 2"),
     "three columns without names": ("a.png,cat,train\n", "line 1: 3 columns and no line that names them"),
-    "unknown column": ("path,label,fold\na.png,cat,1\n", "line 1: column 'fold': expected path, label"),
-    "column of an index": (",path,label\n0,a.png,cat\n", "line 1: column '': expected path, label"),
     "column twice": ("path,label,label\na.png,cat,dog\n", "line 1: column 'label' twice"),
-    "no column of paths": ("file,label\na.png,cat\n", "line 1: column 'file': expected path"),
-    "no column label": ("path,split\na.png,train\n", "line 1: no column 'label'"),
+    "other column twice": ("file,Class,class\na.png,cat,dog\n", "line 1: column 'class' twice"),
+    "no column of paths": (
+        "photo,label,split\na.png,cat,train\n",
+        "line 1: no column for the picture: there are 'photo', 'label', 'split'; any of path, filepath, file, ",
+    ),
+    "no column label": (
+        "path,split\na.png,train\n",
+        "line 1: no column for its label: there are 'path', 'split'; any of label, class, category, target would do",
+    ),
     "task and domain": ("path,label,task,domain\na.png,cat,1,2\n", "line 1: columns task and domain"),
     "names that are not ours": (
-        "filename,class\na.png,cat\n",
-        "line 1: 'filename' is neither a file",
+        "photo,animal,age\na.png,cat,3\n",
+        "line 1: 'photo', 'animal', 'age': neither a picture and its label nor columns that are known; for the picture "
+        "any of path, filepath, file, filename, file_name, image would do, for its label any of label, class, category",
     ),
+    "many names that are not ours": (",".join(f"c{n}" for n in range(500)), "line 1: 'c0', 'c1', "),
+    "label before path, no header": ("cat,a.png\n", "line 1: 'cat', 'a.png': neither a picture and its label"),
     "some tasks": ("path,label,task\na.png,cat,1\nb.png,cat,\n", "line 3: empty task or domain"),
     "some splits": ("path,label,split\na.png,cat,\nb.png,cat,test\n", "line 2: empty split"),
     "unknown split": ("path,label,split\na.png,cat,fold1\n", "line 2: split 'fold1': expected train, test"),

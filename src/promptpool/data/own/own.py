@@ -13,13 +13,12 @@ from promptpool.data.images import DecodedImages, ImageFile, read_images
 from promptpool.data.own.class_folders import natural, read_class_folders
 from promptpool.data.own.hugging_face import read_hugging_face
 from promptpool.data.own.hugging_face_files import is_hugging_face
-from promptpool.data.own.table import read_table
+from promptpool.data.own.table import TABLES, Listed, read_table
 from promptpool.data.scenarios import OwnSet
 from promptpool.data.stores import Store
 from promptpool.data.stream import Examples, Notes
 from promptpool.errors import MOST_NAMED, BadFileError
 
-TABLES = (".csv", ".tsv")
 USUAL_SIZE = 224  # what most backbones look at
 
 
@@ -58,13 +57,14 @@ def own(
         return found.select(torch.tensor([is_test is of_test and group in (None, e.group) for e, is_test in pairs]))
 
     every = [None]
+    columns = store.notes if isinstance(store, Listed) else ()
     apart = {entry.group for entry in test} <= set(group_names)
     return OwnSet(
         tuple(part(False, group) for group in group_names or every),
         tuple(part(True, group) for group in (group_names if apart else every)),
         class_names,
         group_names,
-        Notes(decoded.skipped, (*_lost(entries, train, test), *_copies(decoded, tested))),
+        Notes(decoded.skipped, (*columns, *_lost(entries, train, test), *_copies(decoded, tested))),
     )
 
 

@@ -1,8 +1,9 @@
 """A table of images: CSV or TSV with the columns path and label, perhaps task or domain, perhaps split.
 
 As people and spreadsheets write it: with or without a line of column names, with comma, semicolon or tab, quoted or
-not, UTF-8 with or without a mark at the start. Paths start at the table's folder and stay inside; a table of absolute
-paths only is read from the folder they share. Whatever is wrong is one line with its number.
+not, UTF-8 with or without a mark at the start; columns may have other usual names (`columns.py`). Paths start at the
+table's folder and stay inside; a table of absolute paths only is read from the folder they share. Whatever is wrong is
+one line with its number.
 """
 
 from __future__ import annotations
@@ -11,25 +12,28 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from promptpool.data.images import ImageFile
+from promptpool.data.own.columns import LABELS, PICTURES, Columns, columns_of
 from promptpool.data.own.splits import WORDS, meanings
 from promptpool.data.stores import MOST_FILES, Folder, Store, read_file
 from promptpool.errors import BadFileError
 
-COLUMNS = ("path", "label", "task", "domain", "split")
-MEANT = "expected path, label and perhaps task or domain, split"
+TABLES = (".csv", ".tsv")
+Line = tuple[int, list[str]]  # its number and its cells
 
 
 class Listed(Folder):
     """The files of a folder that a table names; what else lies there is not looked for."""
 
-    def __init__(self, where: Path, names: list[str]) -> None:
+    def __init__(self, where: Path, names: list[str], notes: tuple[str, ...] = ()) -> None:
         super().__init__(where)
         self._names = list(dict.fromkeys(names))
+        self.notes = notes  # which columns were taken, where that is not plain
 
     def names(self) -> list[str]:
         return self._names
@@ -50,7 +54,9 @@ def read_table(path: Path) -> tuple[Store, list[ImageFile]]:
 
     Rows that say validation test where no row says test; beside test rows they are left out.
     """
-    rows = list(_rows(path, _text(path)))
+    lines = _lines(path, _text(path))
+    columns, first = _columns(path, lines)
+    rows = list(_rows(path, columns.meant, chain(first, lines)))
     if not rows:
         raise BadFileError(f"{path}: no rows")
     for column, values in (("task or domain", [row.group for row in rows]), ("split", [row.split for row in rows])):
@@ -64,7 +70,14 @@ def read_table(path: Path) -> tuple[Store, list[ImageFile]]:
         for name, row in zip(names, rows, strict=True)
         if (part := split[row.split]) is not None
     ]
-    return Listed(where, [entry.name for entry in entries]), entries
+    return Listed(where, [entry.name for entry in entries], columns.notes), entries
+
+
+def table_notes(path: Path) -> tuple[str, ...]:
+    """Which columns of a table are taken, where that is not plain; nothing of what is no table."""
+    if path.suffix.lower() not in TABLES:
+        return ()
+    return _columns(path, _lines(path, _text(path)))[0].notes
 
 
 def _text(path: Path) -> str:
@@ -80,24 +93,25 @@ def _text(path: Path) -> str:
     return text
 
 
-def _rows(path: Path, text: str) -> Iterator[TableRow]:
-    lines = _lines(path, text, _delimiter(path, text))
+def _columns(path: Path, lines: Iterator[Line]) -> tuple[Columns, list[Line]]:
+    """The columns, and the first line if it is a row."""
     first = next(lines, None)
     if first is None:
-        return
-    columns = _header(path, *first)
-    if columns is None:
-        columns = ["path", "label"]
-        _check_first(path, *first)
-        yield _row(path, columns, *first)
+        return Columns((), named=True), []
+    columns = columns_of(path, *first)
+    return columns, [] if columns.named else [first]
+
+
+def _rows(path: Path, columns: Sequence[str], lines: Iterable[Line]) -> Iterator[TableRow]:
     for count, (line, cells) in enumerate(lines):
         if count >= MOST_FILES:
             raise BadFileError(f"{path}: line {line}: more than {MOST_FILES} rows")
         yield _row(path, columns, line, cells)
 
 
-def _lines(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _lines(path: Path, text: str) -> Iterator[Line]:
     """Number and stripped cells of the lines that are not blank; empty cells at the end dropped."""
+    delimiter = _delimiter(path, text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     start = 1
     try:
@@ -118,37 +132,12 @@ def _delimiter(path: Path, text: str) -> str:
     if "\t" in line:
         return "\t"
     bare = re.sub(r'"[^"]*"', "", line)
-    if "," in bare and ";" in bare and not re.match(r"\W*(path|label)\b", line, re.IGNORECASE):
+    if "," in bare and ";" in bare and not re.match(rf"\W*({'|'.join(PICTURES + LABELS)})\b", line, re.I):
         raise BadFileError(f"{path}: line {number}: comma and semicolon; name the columns in a first line")
     return ";" if ";" in bare else ","
 
 
-def _header(path: Path, line: int, cells: list[str]) -> list[str] | None:
-    """The columns, if this line names them."""
-    columns = [cell.lower() for cell in cells]
-    if not {"path", "label"} & set(columns):
-        return None
-    for column in columns:
-        if column not in COLUMNS:
-            raise BadFileError(f"{path}: line {line}: column {column!r}: {MEANT}")
-        if columns.count(column) > 1:
-            raise BadFileError(f"{path}: line {line}: column {column!r} twice")
-    if missing := {"path", "label"} - set(columns):
-        raise BadFileError(f"{path}: line {line}: no column {missing.pop()!r}")
-    if {"task", "domain"} <= set(columns):
-        raise BadFileError(f"{path}: line {line}: columns task and domain; one of them groups the images, not both")
-    return columns
-
-
-def _check_first(path: Path, line: int, cells: list[str]) -> None:
-    """Column names that are not ours must not pass for a picture."""
-    if len(cells) > 2:
-        raise BadFileError(f"{path}: line {line}: {len(cells)} columns and no line that names them; {MEANT}")
-    if not PurePosixPath(cells[0]).suffix and not os.path.isfile(path.parent / cells[0]):
-        raise BadFileError(f"{path}: line {line}: {cells[0]!r} is neither a file nor the column path; {MEANT}")
-
-
-def _row(path: Path, columns: list[str], line: int, cells: list[str]) -> TableRow:
+def _row(path: Path, columns: Sequence[str], line: int, cells: list[str]) -> TableRow:
     if len(cells) > len(columns):
         raise BadFileError(f"{path}: line {line}: {len(cells)} columns, expected {len(columns)}")
     found = dict(zip(columns, cells, strict=False))

@@ -1,24 +1,15 @@
-"""The Fisher information of EWC and of its online version on one rank of several; started by torchrun.
-
-    torchrun --nproc-per-node 2 fisher_worker.py FILE
-
-Rank 0 leaves what it has learned in FILE. Without torchrun the same functions serve a single process.
-"""
+"""The Fisher information of EWC and of its online version, on one rank of several or in a single process."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from promptpool import distributed
 from promptpool.learners.ewc import EWC
 from promptpool.learners.ewc_online import OnlineEWC
 from promptpool.training.loop import Session
-from toys import RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
 
 # Seven examples do not divide by two; five of a batch of fifteen are all on the first rank.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -42,16 +33,3 @@ def information(name: str, values: dict[str, Any]) -> dict[str, Tensor]:
     if isinstance(learner, OnlineEWC):
         held |= {f"running.{key}": value.clone() for key, value in learner.running.items()}
     return held
-
-
-def main() -> None:
-    torch.set_num_threads(THREADS)
-    distributed.start()
-    found = {f"{case}/{key}": value for case, made in CASES.items() for key, value in information(*made).items()}
-    if distributed.rank() == 0:
-        save_file(found, sys.argv[1])
-    distributed.stop()
-
-
-if __name__ == "__main__":
-    main()
