@@ -1,7 +1,7 @@
 """What a server answers: one picture at a time, many clients at once, and many while it learns.
 
     make bench-serve
-    python benchmarks/serve.py --weights FILE             a larger model, such as DINOv2-S
+    python benchmarks/serve.py --weights FILE --image-size 224     a larger model, such as DINOv2-S
 
 All three are measured in one run, and the ratio is to the first. While it learns no answer may be lost, and each must
 come from the old version or the new one; otherwise this ends with an error.
@@ -113,6 +113,7 @@ def line(name: str, clients: int, found: tuple[float, list[Asked]], first: float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", default="vit-glyphs", help="the backbone: a hub name or a file")
+    parser.add_argument("--image-size", type=int, help="pixels of a side that it looks at, if not the file's own")
     parser.add_argument("--requests", type=int, default=1000, help="predictions of each row")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--lesson", type=int, default=500, help="pictures of the lesson that is learned meanwhile")
@@ -123,7 +124,7 @@ def main() -> None:
     asked = [content for _, content in pictures(characters.test, min(len(characters.test), given.requests))]
     contents = [asked[number % len(asked)] for number in range(given.requests)]
     with tempfile.TemporaryDirectory() as folder:
-        classifier = ContinualClassifier(given.weights)
+        classifier = ContinualClassifier(given.weights, image_size=given.image_size)
         first = known.batch(slice(None))
         classifier.learn(first.x, [f"character {y}" for y in first.y.tolist()])
         classifier.save(Path(folder) / "characters")

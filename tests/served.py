@@ -18,7 +18,9 @@ from fastapi.testclient import TestClient
 
 from image_files import TINTS, image_bytes
 from promptpool import ContinualClassifier
+from promptpool.serve.answerer import LocalAnswerer
 from promptpool.serve.app import guarded
+from promptpool.serve.batches import Batches
 from promptpool.serve.engine import LocalEngine
 from promptpool.serve.running import Place, _config, _listening
 from promptpool.serve.safety import Access
@@ -100,6 +102,12 @@ def listening(engine: LocalEngine, access: Access | None = None) -> Iterator[str
         finally:
             server.should_exit = True
             thread.join()
+
+
+def answering_thread(engine: LocalEngine) -> Batches:
+    """Where questions of this engine wait."""
+    assert isinstance(engine._answerer, LocalAnswerer)
+    return engine._answerer.batches
 
 
 def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:

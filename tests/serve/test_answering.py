@@ -110,15 +110,33 @@ def test_questions_gather_while_the_model_is_at_work() -> None:
 
 def test_a_question_that_fails_fails_alone() -> None:
     work = Slow()
-    batches = Batches(work, Limits(gather=60.0, batch=3), lambda size: None)
+    batches = Batches(work, Limits(), lambda size: None)
     pictures, _ = question(1)
-    good, bad = batches.ask(*question(1)), batches.ask(pictures, [Wish("bad")])
-    last = batches.ask(*question(1))
+    first = batches.ask(*question(1))
+    assert work.begun.wait(60)
+    good, bad, last = batches.ask(*question(1)), batches.ask(pictures, [Wish("bad")]), batches.ask(*question(1))
     work.go.set()
-    assert good.result(60).version == last.result(60).version == 1
+    assert {each.result(60).version for each in (first, good, last)} == {1}
     with pytest.raises(ValueError, match="a feature is not a number"):
         bad.result(60)
     batches.close()
+    assert work.batches == [1, 3, 1, 1, 1]
+
+
+def test_a_question_waits_for_others_where_there_are_some() -> None:
+    work = Slow()
+    batches = Batches(work, Limits(gather=60.0, batch=2), lambda size: None)
+    first = batches.ask(*question(1))
+    assert work.begun.wait(60), "one who asks alone does not wait"
+    others = [batches.ask(*question(1)) for _ in range(3)]
+    work.go.set()
+    assert first.result(60)
+    assert others[1].result(60)
+    assert not others[2].done(), "it waits for another"
+    batches.ask(*question(1))
+    assert others[2].result(60)
+    batches.close()
+    assert work.batches == [1, 2, 2]
 
 
 def test_a_question_alone_may_be_larger_than_the_queue() -> None:

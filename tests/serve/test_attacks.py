@@ -21,7 +21,7 @@ from promptpool.serve.engine import LocalEngine
 from promptpool.serve.limits import Limits
 from promptpool.serve.running import Place, checked_access
 from promptpool.serve.safety import HEADERS, Access
-from served import HERE, asking, finished, listening, picture, teach, text
+from served import HERE, answering_thread, asking, finished, listening, picture, teach, text
 from served import taught as taught_fixture
 
 taught = taught_fixture
@@ -229,7 +229,7 @@ def test_bombs_do_not_go_off(client: TestClient) -> None:
 
 
 def test_a_full_queue_says_when_to_come_back(client: TestClient, engine: LocalEngine) -> None:
-    batches: Any = engine._answerer
+    batches: Any = answering_thread(engine)
     batches.length = engine.limits.queue
     answer = client.post("/predict", **one(picture("red", 1)))
     refused(answer, 429, "512 pictures wait for an answer already")

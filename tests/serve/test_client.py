@@ -16,8 +16,8 @@ from promptpool import client as client_module
 from promptpool.client import Client, ServerError
 from promptpool.serve.engine import LocalEngine
 from promptpool.serve.safety import Access
+from served import answering_thread, lesson, listening, picture
 from served import engine as engine_fixture
-from served import lesson, listening, picture
 from served import shop as shop_fixture
 from served import taught as taught_fixture
 
@@ -84,7 +84,7 @@ def test_many_pictures_go_in_parts(engine: LocalEngine, monkeypatch: pytest.Monk
 
 
 def test_a_server_that_ends_answers_what_was_asked(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches: Any = engine._answerer
+    batches: Any = answering_thread(engine)
     begun, go, work = threading.Event(), threading.Event(), batches.work
     found: list[Any] = []
 
@@ -104,7 +104,7 @@ def test_a_server_that_ends_answers_what_was_asked(engine: LocalEngine, monkeypa
 
 
 def test_a_server_with_too_much_to_do_is_asked_again(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches: Any = engine._answerer
+    batches: Any = answering_thread(engine)
     batches.length = engine.limits.queue
     waited, sleep = list[float](), time.sleep
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from collections.abc import Iterator
@@ -80,8 +81,13 @@ def _tell(name: Path, address: str, engine: LocalEngine, token: str | None, *, b
     typer.echo(f"{name} ({known}) is served at {page}; Ctrl-C ends it")
     if waiting := len(engine.lessons.waiting):
         typer.echo(f"{waiting} pictures wait to be learned")
-    if browser and seen and token is None:
+    if browser and seen and token is None and _has_windows():
         webbrowser.open(address)
+
+
+def _has_windows() -> bool:
+    """False where a browser would be one in this terminal, or none."""
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def send_lesson(server: Running, name: Path, data: Path, *, send: bool) -> None:

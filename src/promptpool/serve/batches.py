@@ -1,8 +1,8 @@
 """Questions of many clients, answered together.
 
-A question waits a few milliseconds for others, or until a batch is full; while the model is at work they gather by
-themselves. One thread does the model's work. A question is never split, so that all of its pictures are answered by
-one version.
+While the model is at work, questions gather by themselves. Where several came together the last time, the next one
+waits a few milliseconds for others, or until a batch is full; somebody who asks alone does not wait. One thread does
+the model's work. A question is never split, so that all of its pictures are answered by one version.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Batches:
     def __init__(self, work: Work, limits: Limits, note_size: Callable[[int], None]) -> None:
         self.work, self.limits, self.note_size = work, limits, note_size
         self.length = 0  # pictures that wait
+        self._several = False  # the last batch had more than one question
         self._guard = threading.Lock()
         self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._model = ThreadPoolExecutor(1, thread_name_prefix="model")
@@ -80,7 +81,7 @@ class Batches:
         first = self._questions.get()
         if first is None:
             return [], False
-        batch, until = [first], time.monotonic() + self.limits.gather
+        batch, until = [first], time.monotonic() + self.limits.gather * self._several
         while sum(len(question.pictures) for question in batch) < self.limits.batch:
             try:
                 following = self._questions.get(timeout=max(until - time.monotonic(), 0.0))
@@ -89,6 +90,7 @@ class Batches:
             if following is None:
                 return batch, False
             batch.append(following)
+        self._several = len(batch) > 1
         return batch, True
 
     def _answer(self, asked: list[Question]) -> None:

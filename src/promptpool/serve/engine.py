@@ -6,7 +6,7 @@
     changes      one at a time on a thread of their own, on a copy: saved, then swapped in at one moment
     lessons      wait on disk; a job learns all that wait as one lesson
 
-Who computes answers is an `Answerer`, so that an engine on several machines need replace no more than that.
+Who looks at pictures is an `Answerer`, so that an engine on several machines need replace no more than that.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
-import torch
 
 from promptpool.classifier import files
 from promptpool.classifier.classifier import ContinualClassifier
@@ -29,38 +26,18 @@ from promptpool.classifier.lessons import Lesson
 from promptpool.data.decoding import Pixels
 from promptpool.errors import BadFileError
 from promptpool.progress import heard_by
-from promptpool.serve.answering import Wish, answers, copy_to_change, encoded, ready_to_answer
-from promptpool.serve.batches import Answered, Batches, Question
-from promptpool.serve.facts import Facts, lesson_report
+from promptpool.serve.answerer import LocalAnswerer, MakeAnswerer
+from promptpool.serve.answering import Wish, copy_to_change
+from promptpool.serve.batches import Answered
+from promptpool.serve.facts import lesson_report
 from promptpool.serve.jobs import Job, Jobs
 from promptpool.serve.lessons import FOLDER, Lessons, Waiting, sync
 from promptpool.serve.limits import Limits, RefusedError, conflict
 from promptpool.serve.metrics import Metrics
+from promptpool.serve.version import Version, version_in
 
 BUSY = "a lesson is being learned: try again when it is done"
 log = logging.getLogger("promptpool.serve")
-
-
-@dataclass(frozen=True)
-class Version:
-    """A classifier that answers and does not change."""
-
-    number: int
-    classifier: ContinualClassifier
-    facts: Facts = field(repr=False)
-
-
-class Answerer(Protocol):
-    """Whoever looks at pictures; `encoded` and `answers` of `answering.py` are the two halves of the work."""
-
-    @property
-    def length(self) -> int:
-        """How many pictures wait."""
-        ...
-
-    def ask(self, pictures: Sequence[Pixels], wishes: Sequence[Wish]) -> Future[Answered]: ...
-
-    def close(self) -> None: ...
 
 
 class Engine(Protocol):
@@ -109,7 +86,14 @@ class StoppedError(RuntimeError):
 class LocalEngine:
     """See the module. It holds the classifier's folder as long as it lives; raises `BadFileError` if another does."""
 
-    def __init__(self, folder: Path, *, backbone: str | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        backbone: str | None = None,
+        limits: Limits | None = None,
+        make_answerer: MakeAnswerer = LocalAnswerer,
+    ) -> None:
         self.folder, self.backbone, self.limits = folder, backbone, limits or Limits()
         self.metrics = Metrics()
         self._held = ExitStack()
@@ -122,12 +106,12 @@ class LocalEngine:
             self._held.close()
             raise
         self.jobs = Jobs(self.limits.jobs)
-        self._version = _version(folder, classifier)
+        self._version = version_in(folder, classifier)
         self._saved = threading.Lock()
         self._changing = threading.Lock()  # held from the first look at the present version until the new one is there
         self._stopping = False
         self._changes = ThreadPoolExecutor(1, thread_name_prefix="changes")
-        self._answerer: Answerer = Batches(self._work, self.limits, self.metrics.batch_sizes.observe)
+        self._answerer = make_answerer(self._version, self.limits, self.metrics.batch_sizes.observe)
 
     @property
     def ready(self) -> bool:
@@ -148,15 +132,6 @@ class LocalEngine:
         if not self._version.classifier.labels:
             raise conflict("nothing was learned yet: teach it first")
         return self._answerer.ask(pictures, wishes)
-
-    def _work(self, questions: Sequence[Question]) -> list[Answered]:
-        """Answer a batch, all of it by one version."""
-        version = self._version
-        images = torch.from_numpy(np.stack([picture for question in questions for picture in question.pictures]))
-        rows = torch.cat([encoded(version.classifier, part) for part in images.split(self.limits.batch)])
-        wishes = [wish for question in questions for wish in question.wishes]
-        found = iter(answers(version.classifier, rows, wishes))
-        return [Answered(version.number, [next(found) for _ in question.wishes]) for question in questions]
 
     def learn(self) -> Job:
         """Begin to learn all that wait as one lesson."""
@@ -213,11 +188,11 @@ class LocalEngine:
         if not self._changing.acquire(blocking=False):
             raise conflict(BUSY, retry=5)
         try:
-            if len(files.versions(self.folder)) < 2:
+            if not any(number < self._version.number for number in files.versions(self.folder)):
                 raise conflict("there is no version before this one")
             with self._saved:
                 self._write(lambda: files.undo(self.folder))
-                self._version = _version(self.folder, files.load(self.folder, backbone=self.backbone))
+                self._swap(files.load(self.folder, backbone=self.backbone))
         finally:
             self._changing.release()
         return self._version.number
@@ -242,8 +217,14 @@ class LocalEngine:
         """Save a classifier, and answer from it: from here on for those who ask, on disk before that."""
         with self._saved:
             self._write(lambda: files.save(classifier, self.folder))
-            self._version = _version(self.folder, classifier)
-            return self._version
+            return self._swap(classifier)
+
+    def _swap(self, classifier: ContinualClassifier) -> Version:
+        """Answer from a classifier that is on disk."""
+        version = version_in(self.folder, classifier)
+        self._answerer.install(version)
+        self._version = version
+        return version
 
     def _write(self, change: Callable[[], object]) -> None:
         """Change what is on disk; an error means that nothing came of it."""
@@ -263,11 +244,6 @@ class LocalEngine:
         self._answerer.close()
         self._changes.shutdown()
         self._held.close()
-
-
-def _version(folder: Path, classifier: ContinualClassifier) -> Version:
-    number = int(files.read_header(folder)["version"])
-    return Version(number, ready_to_answer(classifier), Facts(classifier))
 
 
 def _named(lesson: Lesson, job: str, taken: Sequence[Waiting]) -> Lesson:

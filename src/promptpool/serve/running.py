@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
 import signal
 import socket
@@ -99,9 +100,14 @@ def _listening(place: Place) -> socket.socket:
         return socket.create_server((place.host, place.port), family=family)
     except OSError as error:
         raise BadFileError(
-            f"--host {place.host} --port {place.port}: cannot listen there ({error.strerror or error}); "
+            f"--host {place.host} --port {place.port}: cannot listen there ({_reason(error)}); "
             "--port 0 takes a free one"
         ) from error
+
+
+def _reason(error: OSError) -> str:
+    """Without what Python adds to it, and also where no number says what it is: a name that leads nowhere."""
+    return os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else str(error)
 
 
 def _address(place: Place, listener: socket.socket) -> str:
@@ -129,7 +135,11 @@ def _config(app: object, limits: Limits) -> uvicorn.Config:
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
     """Serve until a signal; uvicorn raises it again at the end, and by then all that it asked for has been done."""
-    before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.run(sockets=[listener])
     finally:

@@ -17,11 +17,11 @@ import ipaddress
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -150,11 +150,7 @@ class Guard:
             )
 
     def _cookie(self, headers: Headers) -> str | None:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.access.cookie)
-        except CookieError:
-            return None
-        return None if found is None else found.value
+        return cookie_parser(headers.get("cookie", "")).get(self.access.cookie)
 
     def _signed_in(self, scope: Scope, token: str) -> Response:
         """The page without the token in its address, and the cookie in its place."""

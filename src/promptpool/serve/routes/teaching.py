@@ -15,6 +15,7 @@ from promptpool.classifier.pictures import checked_label
 from promptpool.data.decoding import decode
 from promptpool.errors import BadFileError
 from promptpool.serve.bodies import Sent, decoded, taught_pictures
+from promptpool.serve.engine import Engine
 from promptpool.serve.jobs import Job
 from promptpool.serve.lessons import LEARNED_NOW, Waiting
 from promptpool.serve.limits import RefusedError
@@ -94,7 +95,12 @@ def waiting(engine: TheEngine) -> WaitingPictures:
     response_class=Response,
     responses={200: {"content": {"image/jpeg": {}}, "description": "The picture."}, **errors(404, 422)},
 )
-def picture(identity: str, engine: TheEngine) -> Response:
+async def picture(identity: str, engine: TheEngine, threads: Threads) -> Response:
+    content = await anyio.to_thread.run_sync(_small, engine, identity, limiter=threads)
+    return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+
+
+def _small(engine: Engine, identity: str) -> bytes:
     content, name = engine.lessons.content(identity), engine.lessons.find(identity).file
     try:
         pixels = decode(content, name, SMALL, "centre", engine.limits.pixels)
@@ -102,7 +108,7 @@ def picture(identity: str, engine: TheEngine) -> Response:
         raise RefusedError(404, "the picture is damaged") from error
     file = io.BytesIO()
     Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "JPEG", quality=85)
-    return Response(file.getvalue(), media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+    return file.getvalue()
 
 
 @router.patch("/lessons/{identity}", summary="Another label", responses=errors(400, 404, 409, 422, 507))
