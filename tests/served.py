@@ -45,12 +45,14 @@ def lesson(labels: tuple[str, ...], first: int = 0, count: int = 6) -> list[tupl
     return [(label, picture(label, number)) for label in labels for number in range(first, first + count)]
 
 
-def write_classifier(folder: Path, method: str = "closed-form", labels: tuple[str, ...] = LABELS[:2]) -> Path:
+def write_classifier(
+    folder: Path, method: str = "closed-form", labels: tuple[str, ...] = LABELS[:2], **values: Any
+) -> Path:
     """A classifier that knows two colours, after few steps where a method takes steps."""
     weights = folder.parent / "vit.safetensors"
     if not weights.exists():
         write_weights(weights)
-    classifier = ContinualClassifier(weights, method=method, **VALUES.get(method, {}))
+    classifier = ContinualClassifier(weights, method=method, **VALUES.get(method, {}), **values)
     classifier.plan = replace(classifier.plan, least_steps=4, epochs=1)
     known = lesson(labels)
     if known:

@@ -39,9 +39,9 @@ def test_the_two_halves_say_what_the_classifier_says(
     serving = ready_to_answer(classifier)
     found = answers(serving, encoded(serving, asked), [Wish(each.name, 2, 0.5) for each in expected])
     for one, other in zip(found, expected, strict=True):
-        assert (one.prediction.label, one.prediction.guess) == (other.label, other.guess)
-        assert [label for label, _ in one.prediction.top] == [label for label, _ in other.top]
-        assert one.prediction.confidence == pytest.approx(other.confidence, abs=1e-3)
+        assert (one.label, one.guess) == (other.label, other.guess)
+        assert [label for label, _ in one.top] == [label for label, _ in other.top]
+        assert one.confidence == pytest.approx(other.confidence, abs=1e-3)
         assert (one.prompts is None) == (method != "l2p")
     assert is_frozen(serving) == (method == "closed-form")
 
@@ -55,7 +55,7 @@ def test_with_the_closed_form_rows_serve_every_version(tmp_path: Path) -> None:
     assert new.backbone is old.backbone
     assert (len(old.labels), len(new.labels)) == (2, 3)
     torch.testing.assert_close(encoded(old, asked), encoded(new, asked))
-    assert {answer.prediction.guess for answer in answers(new, encoded(old, asked), [Wish("a")] * 9)} <= set(LABELS[:3])
+    assert {answer.guess for answer in answers(new, encoded(old, asked), [Wish("a")] * 9)} <= set(LABELS[:3])
 
 
 def test_a_vote_is_not_held_among_the_pictures_of_strangers(tmp_path: Path) -> None:

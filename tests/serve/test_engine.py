@@ -53,10 +53,10 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go, learn = threading.Event(), threading.Event(), ContinualClassifier.learn
 
-        def held(classifier: ContinualClassifier, data: Any, *rest: Any) -> Any:
+        def held(classifier: ContinualClassifier, data: Any, **values: Any) -> Any:
             self.begun.set()
             assert self.go.wait(60)
-            return learn(classifier, data, *rest)
+            return learn(classifier, data, **values)
 
         monkeypatch.setattr(ContinualClassifier, "learn", held)
 
@@ -101,7 +101,7 @@ def test_each_answer_is_of_the_old_version_or_the_new(engine: LocalEngine) -> No
         thread.join()
     classes = {1: 2, 2: 4}
     for answered in found:
-        assert len(answered.answers[0].prediction.top) == classes[answered.version]
+        assert len(answered.answers[0].top) == classes[answered.version]
 
 
 def test_a_lesson_that_fails_waits_again(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,8 @@ def test_a_lesson_that_fails_waits_again(engine: LocalEngine, monkeypatch: pytes
         (KeyError("odd"), "something went wrong; the server's log says what"),
     ):
 
-        def fail(*_: Any, error: BaseException = error) -> None:
+        def fail(*_: Any, error: BaseException = error, **values: Any) -> None:
+            del values
             raise error
 
         monkeypatch.setattr(ContinualClassifier, "learn", fail)
@@ -208,15 +209,19 @@ def test_a_method_that_cannot_forget_says_so(tmp_path: Path) -> None:
         engine.forget("red")
     assert refusal.value.status == 409
     assert not engine.present.facts.exact
-    assert engine.present.facts.confusion is None
+    found = engine.present.facts.confusion
+    assert found is not None
+    assert [sum(row) for row in found.counts] == [1, 1], "of those that were held out"
+    assert ask(engine).version == 1
     engine.close()
 
 
 def test_prompts_are_counted(tmp_path: Path) -> None:
     engine = LocalEngine(write_classifier(tmp_path / "shop", "l2p"))
-    counts = engine.present.facts.prompt_counts
+    counts = engine.present.classifier.prompt_counts()
     assert counts is not None
     assert (len(counts), sum(counts) > 0) == (10, True)
+    assert engine.present.facts.confusion is None, "it cannot know"
     prompts = ask(engine).answers[0].prompts
     assert prompts is not None
     assert len(set(prompts)) == 5

@@ -19,7 +19,7 @@ from promptpool import ContinualClassifier
 from promptpool.classifier import files
 from promptpool.serve.engine import LocalEngine
 from promptpool.serve.routes import knowing, pages
-from served import asking, finished, lesson, picture, teach, text
+from served import asking, finished, lesson, picture, teach, text, write_classifier
 from served import engine as engine_fixture
 from served import shop as shop_fixture
 from served import taught as taught_fixture
@@ -149,22 +149,41 @@ def test_the_export_is_a_classifier(client: TestClient, tmp_path: Path) -> None:
 
 
 def test_onnx_is_for_those_who_have_it(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(name)
+    def missing(*_: Any) -> None:
+        raise ModuleNotFoundError("ONNX needs more packages (onnx): pip install 'promptpool[onnx]'")
 
-    monkeypatch.setattr(knowing, "import_module", missing)
-    answer = client.get("/export?format=onnx")
-    assert answer.status_code == 501
-    assert "promptpool[onnx]" in answer.json()["error"]
+    def impossible(*_: Any) -> None:
+        raise ValueError("this cannot\nbe exported")
 
-    class Onnx:
-        @staticmethod
-        def export_onnx(classifier: ContinualClassifier, path: Path) -> None:
-            path.write_bytes(f"onnx {len(classifier.labels)}".encode())
+    def written(classifier: ContinualClassifier, path: Path) -> None:
+        path.write_bytes(f"onnx {len(classifier.labels)}".encode())
 
-    monkeypatch.setattr(knowing, "import_module", lambda name: Onnx)
-    answer = client.get("/export?format=onnx")
+    for export, status in ((missing, 501), (impossible, 409), (written, 200)):
+        monkeypatch.setattr(ContinualClassifier, "export_onnx", export)
+        answer = client.get("/export?format=onnx")
+        assert answer.status_code == status
+        if status != 200:
+            assert answer.json()["error"] in (
+                "ONNX needs more packages (onnx): pip install 'promptpool[onnx]'",
+                "this cannot be exported",
+            )
     assert (answer.content, answer.headers["content-disposition"]) == (b"onnx 2", 'attachment; filename="shop-1.onnx"')
+
+
+def test_similar_pictures_are_shown_where_small_ones_are_kept(tmp_path: Path) -> None:
+    engine = LocalEngine(write_classifier(tmp_path / "shop", thumbnails=True))
+    with asking(engine) as client:
+        assert client.get("/classifier").json()["thumbnails"] is True
+        answer = client.post("/predict", files=[("files", ("a.png", picture("red", 50)))]).json()["predictions"][0]
+        assert len(answer["similar"]) == 3
+        for each in answer["similar"]:
+            assert each["label"] in ("red", "green")
+            small = client.get(each["thumbnail"])
+            assert small.headers["content-type"] == "image/jpeg"
+            assert max(Image.open(io.BytesIO(small.content)).size) <= 96
+        for name in ("0" * 16, "..%2f..%2fmodel", "%2e%2e", answer["similar"][0]["thumbnail"][12:] + ".jpg"):
+            assert client.get(f"/thumbnails/{name}").status_code == 404
+    engine.close()
 
 
 def test_wrong_requests_are_told_what_would_be_right(client: TestClient) -> None:
@@ -192,13 +211,13 @@ def test_wrong_requests_are_told_what_would_be_right(client: TestClient) -> None
 
 def test_labels_that_cannot_be_are_refused_one_by_one(client: TestClient) -> None:
     content = picture("blue", 1)
-    pictures = [{"label": label, "data": text(content)} for label in ("unknown", " x", "\x07", "x" * 200)]
+    pictures = [{"label": label, "data": text(content)} for label in ("unknown", " x", "\x07", "x" * 255)]
     answer = client.post("/lessons", json={"pictures": pictures[:3]})
     assert answer.status_code == 200
     assert [each["error"].startswith("label") for each in answer.json()["refused"]] == [True] * 3
     assert client.post("/lessons", json={"pictures": pictures}).status_code == 201
-    form = client.post("/lessons", files=[("files", ("a.png", content))], data={"label": "x" * 201})
-    assert form.json()["refused"][0]["error"] == "a label of more than 200 letters"
+    form = client.post("/lessons", files=[("files", ("a.png", content))], data={"label": "x" * 256})
+    assert "has 256 characters, more than 255" in form.json()["refused"][0]["error"]
 
 
 def test_a_mistake_of_ours_tells_nothing(

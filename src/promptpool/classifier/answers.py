@@ -51,15 +51,21 @@ def ask(learner: Learner, images: Tensor, known: Knowledge, *, similar: int = 0)
     learner.eval()
     ids = torch.tensor([content_id(image.numpy()) for image in images], dtype=torch.long)
     batch = Batch(images, torch.zeros(len(images), dtype=torch.long), ids).to(learner.device)
-    scores = seen_only(learner, learner.logits(batch).cpu()[:, : len(known.labels)])
-    far = prompts = alike = None
     if isinstance(learner, ClosedForm):
-        rows = learner.read(batch)
-        far = None if learner.gaussian is None else learner.distance(rows)
-        alike = _most_like(learner, rows, similar, known) if similar and len(learner.rows) else None
+        return ask_rows(learner, learner.read(batch), known, similar=similar)
+    scores, prompts = seen_only(learner, learner.logits(batch).cpu()[:, : len(known.labels)]), None
     if isinstance(learner, PromptedLearner):
         prompts = learner.pool.choose(learner.pool.distances(learner.frozen(batch))).cpu()
-    return Asked(scores, far, prompts, alike)
+    return Asked(scores, None, prompts, None)
+
+
+@torch.no_grad()
+def ask_rows(learner: ClosedForm, rows: Tensor, known: Knowledge, *, similar: int = 0) -> Asked:
+    """What the closed form says of inputs of which it has read the rows [n, d]."""
+    scores = seen_only(learner, learner.score(rows)[:, : len(known.labels)])
+    far = None if learner.gaussian is None else learner.distance(rows)
+    alike = _most_like(learner, rows, similar, known) if similar and len(learner.rows) else None
+    return Asked(scores, far, None, alike)
 
 
 def _most_like(learner: ClosedForm, rows: Tensor, count: int, known: Knowledge) -> list[tuple[tuple[str, str], ...]]:

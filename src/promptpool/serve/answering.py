@@ -18,13 +18,15 @@ import torch
 from torch import Tensor
 
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.classifier.answers import Prediction
+from promptpool.classifier.answers import Asked, Prediction, answered, ask_rows
 from promptpool.classifier.classifier import ContinualClassifier
-from promptpool.classifier.pictures import UNKNOWN
+from promptpool.classifier.pictures import Picture
 from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 from promptpool.learners.closed_form import ClosedForm
-from promptpool.learners.l2p import L2P
+from promptpool.learners.prompted import PromptedLearner
+
+SIMILAR = 3  # learned pictures that an answer shows, where small versions of them are kept
 
 
 class Wish(NamedTuple):
@@ -35,28 +37,27 @@ class Wish(NamedTuple):
     sure: float | None = None
 
 
-class Answer(NamedTuple):
-    """A prediction, and the prompts that were chosen for it, nearest first."""
-
-    prediction: Prediction
-    prompts: tuple[int, ...] | None = None
-
-
 class PassingFeatures(FrozenFeatures):
-    """Features that are computed for whoever asks, all of a batch in one pass, and not kept.
+    """Features that are computed for whoever asks, all of a batch in one pass; those of the last batch are kept.
 
     A store computes in chunks of eight, so that a feature has the same bits in every run. Nobody who asks a server
     needs that, and one picture alone would take the time of eight.
     """
 
+    last: tuple[Tensor, Tensor] | None = None  # inputs, and what was read of them
+
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Tensor:
-        return self.backbone.read(self.view.plain(batch.x), self.readout)
+        known = self.last
+        if known is None or known[0] is not batch.x:
+            self.last = known = batch.x, self.backbone.read(self.view.plain(batch.x), self.readout)
+        return known[1]
 
 
 def ready_to_answer(classifier: ContinualClassifier) -> ContinualClassifier:
     """The classifier itself, as it answers single pictures quickly."""
     _read_through(classifier.learner, PassingFeatures)
+    classifier.holds_features = True
     classifier.learner.eval()
     return classifier
 
@@ -65,6 +66,7 @@ def copy_to_change(classifier: ContinualClassifier) -> ContinualClassifier:
     """A classifier that can learn while this one answers; the frozen backbone is one for both."""
     copied = copy.deepcopy(classifier, {id(classifier.backbone): classifier.backbone})
     _read_through(copied.learner, FrozenFeatures)
+    copied.holds_features = False
     return copied
 
 
@@ -85,55 +87,37 @@ def is_frozen(classifier: ContinualClassifier) -> bool:
 @torch.no_grad()
 def encoded(classifier: ContinualClassifier, images: Tensor) -> Tensor:
     """What `answers` needs of pictures, uint8 [n, 3, size, size]: rows [n, d] with the closed form, else themselves."""
-    learner = classifier.learner
-    return learner.read(_batch(images)) if isinstance(learner, ClosedForm) else images
+    learner, nothing = classifier.learner, torch.zeros(len(images), dtype=torch.long)
+    return learner.read(Batch(images, nothing, nothing)) if isinstance(learner, ClosedForm) else images
 
 
-@torch.no_grad()
-def answers(classifier: ContinualClassifier, rows: Tensor, wishes: Sequence[Wish]) -> list[Answer]:
+def answers(classifier: ContinualClassifier, rows: Tensor, wishes: Sequence[Wish]) -> list[Prediction]:
     """One answer for each row of `encoded`."""
-    scores, far, prompts = _scored(classifier, rows)
-    found = []
-    for place, wish in enumerate(wishes):
-        prediction = _prediction(classifier, scores[place], bool(far[place]), wish)
-        found.append(Answer(prediction, None if prompts is None else tuple(prompts[place].tolist())))
+    found: list[Prediction] = []
+    for part, part_wishes in _parts(classifier.learner, rows, wishes):
+        asked = _asked(classifier, part)
+        for place, wish in enumerate(part_wishes):
+            picture, one = Picture(wish.name, part[place]), _only(asked, slice(place, place + 1))
+            found += answered([picture], one, classifier.known, top=wish.top, sure=wish.sure)
     return found
 
 
-def _scored(classifier: ContinualClassifier, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The score of each class [n, C], True for rows like no class [n], and the chosen prompts [n, N] if there are."""
-    learner, known = classifier.learner, classifier.known
-    far, prompts = torch.zeros(len(rows), dtype=torch.bool), None
+def _parts(learner: Learner, rows: Tensor, wishes: Sequence[Wish]) -> list[tuple[Tensor, Sequence[Wish]]]:
+    """All at once; one by one where prompts are voted for, so that pictures of different people hold no vote."""
+    if isinstance(learner, PromptedLearner) and learner.pool.vote:
+        return [(rows[place : place + 1], [wish]) for place, wish in enumerate(wishes)]
+    return [(rows, wishes)]
+
+
+def _asked(classifier: ContinualClassifier, rows: Tensor) -> Asked:
+    learner, similar = classifier.learner, SIMILAR if classifier.thumbnails else 0
     if isinstance(learner, ClosedForm):
-        scores = learner.score(rows)
-        if known.calibration.farthest is not None and learner.gaussian is not None:
-            far = learner.distance(rows) > known.calibration.farthest
-    elif isinstance(learner, L2P):
-        alone = rows.split(1 if learner.pool.vote else len(rows))  # pictures of different people hold no vote
-        parts = [_prompted(learner, _batch(part).to(learner.device)) for part in alone]
-        scores, prompts = (torch.cat(each) for each in zip(*parts, strict=True))
-    else:
-        scores = learner.logits(_batch(rows).to(learner.device))
-    scores = scores.cpu()[:, : len(known.labels)]
-    missing = torch.tensor([number not in learner.seen for number in range(scores.shape[1])], dtype=torch.bool)
-    return scores.masked_fill(missing, -torch.inf), far, prompts
+        return ask_rows(learner, rows, classifier.known, similar=similar)
+    return classifier.ask(rows, similar=similar)
 
 
-def _prompted(learner: L2P, batch: Batch) -> tuple[Tensor, Tensor]:
-    features, chosen = learner.prompted(batch, learner.inputs(batch))
-    return learner.head(features), chosen.indices
-
-
-def _prediction(classifier: ContinualClassifier, scores: Tensor, is_far: bool, wish: Wish) -> Prediction:
-    known = classifier.known
-    least = 0.0 if wish.sure is None else known.calibration.least_confidence(wish.sure)
-    shares = known.calibration.probabilities(scores[None])[0]
-    places = [place for place in shares.argsort(descending=True, stable=True).tolist() if known.labels[place]]
-    best = tuple((known.labels[place], float(shares[place])) for place in places[: wish.top])
-    unknown = is_far or least is None or best[0][1] < least
-    return Prediction(wish.name, UNKNOWN if unknown else best[0][0], best[0][1], best)
-
-
-def _batch(images: Tensor) -> Batch:
-    nothing = torch.zeros(len(images), dtype=torch.long)
-    return Batch(images, nothing, nothing)
+def _only(asked: Asked, which: slice) -> Asked:
+    """What was said of some of the pictures."""
+    far = None if asked.far is None else asked.far[which]
+    prompts = None if asked.prompts is None else asked.prompts[which]
+    return Asked(asked.scores[which], far, prompts, None if asked.similar is None else asked.similar[which])

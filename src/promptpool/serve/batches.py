@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from promptpool.classifier.answers import Prediction
 from promptpool.data.decoding import Pixels
-from promptpool.serve.answering import Answer, Wish
+from promptpool.serve.answering import Wish
 from promptpool.serve.limits import Limits, full
 
 
@@ -23,7 +24,7 @@ class Answered(NamedTuple):
     """Answers, and the version that gave them."""
 
     version: int
-    answers: list[Answer]
+    answers: list[Prediction]
 
 
 class Question(NamedTuple):

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from promptpool.classifier import files
 from promptpool.classifier.classifier import ContinualClassifier
 from promptpool.classifier.lessons import Lesson
+from promptpool.classifier.pictures import normal
 from promptpool.data.decoding import Pixels
 from promptpool.errors import BadFileError
 from promptpool.progress import heard_by
@@ -155,14 +156,13 @@ class LocalEngine:
             self.jobs.change(job, what=what, done=done, total=total)
 
         self.jobs.change(job, state="running", what="learning")
-        before = self._version
-        classifier = copy_to_change(before.classifier)
+        classifier = copy_to_change(self._version.classifier)
         with heard_by(listener):
-            lesson = _named(classifier.learn(table), job, taken)
+            lesson = _named(classifier.learn(table, progress=files.progress_folder(self.folder)), job, taken)
         classifier.known.lessons[-1] = lesson
-        after = self._install(classifier)
+        version = self._install(classifier)
         self.lessons.learned(job)
-        return lesson_report(lesson, after.number, before.facts, after.facts)
+        return lesson_report(lesson, version.number)
 
     def _ended(self, job: str, ended: Future[dict[str, Any]]) -> None:
         error = ended.exception()
@@ -202,7 +202,7 @@ class LocalEngine:
             raise conflict(BUSY, retry=5)
         try:
             present = self._version.classifier
-            if label not in present.labels:
+            if normal(label) not in present.labels:
                 raise RefusedError(404, f"{label[:200]!r}: no such class")
             classifier = copy_to_change(present)
             try:
@@ -253,6 +253,7 @@ def _named(lesson: Lesson, job: str, taken: Sequence[Waiting]) -> Lesson:
         lesson,
         source=job,
         doubtful=tuple((names.get(name, name), own, other) for name, own, other in lesson.doubtful),
+        near=tuple((names.get(name, name), names.get(other, other)) for name, other in lesson.near),
         skipped=tuple((names.get(name, name), reason) for name, reason in lesson.skipped),
     )
 

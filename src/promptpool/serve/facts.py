@@ -8,22 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from safetensors import SafetensorError, safe_open
 
 from promptpool.classifier import files
-from promptpool.classifier.calibration import MOST
 from promptpool.classifier.classifier import ContinualClassifier
 from promptpool.classifier.lessons import Lesson
 from promptpool.learners.closed_form import ClosedForm
-from promptpool.learners.prompted import PromptedLearner
+from promptpool.serve.answering import copy_to_change
 
 DRAWINGS = (
     "This classifier looks through the small model of the package, which knows drawn characters only. "
     "For photographs begin another one with --backbone facebook/dinov2-small."
 )
-SUFFERED = 0.01  # a class whose share of right answers fell by more is named
-MOST_NAMED = 10
 
 
 class Confusion(NamedTuple):
@@ -40,52 +36,35 @@ class Facts:
         self.classifier = classifier
 
     @cached_property
+    def _judge(self) -> ContinualClassifier:
+        """Who says how good it is: methods other than the closed form put other features in place for that."""
+        exact = isinstance(self.classifier.learner, ClosedForm)
+        return self.classifier if exact else copy_to_change(self.classifier)
+
+    @cached_property
     def counts(self) -> dict[str, int]:
         """How many pictures of each class were learned."""
         return self.classifier.counts()
 
     @cached_property
     def accuracies(self) -> dict[str, float]:
-        """The share of a class's learned pictures that are right, each as if it had not been learned."""
-        return self.classifier.accuracies() if self.classifier.labels else {}
+        """The share of a class's pictures that are right, each as if it had not been learned."""
+        return self._judge.accuracies()
 
     @cached_property
     def confusion(self) -> Confusion | None:
-        """Of learned pictures, each as if it had not been learned; None where that cannot be known."""
-        learner, known = self.classifier.learner, self.classifier.known
-        if not isinstance(learner, ClosedForm) or learner.keep != "features" or len(learner.labels) == 0:
-            return None
-        lots = torch.Generator().manual_seed(self.classifier.seed)
-        kept = torch.randperm(len(learner.labels), generator=lots)[:MOST]
-        kept = kept[learner.sums.counts[learner.labels[kept]] > 1]  # the only one of a class says nothing
-        numbers = [number for number, label in enumerate(known.labels) if label]
-        table = torch.zeros(len(known.labels), len(known.labels), dtype=torch.long)
-        if len(kept):
-            labels = learner.labels[kept]
-            answers = learner.leave_one_out(learner.rows[kept], labels)[:, : len(table)].argmax(dim=1)
-            table.index_put_((labels, answers), torch.tensor(1), accumulate=True)
-        return Confusion([known.labels[number] for number in numbers], table[numbers][:, numbers].tolist())
+        """Of pictures as if they had not been learned; None where that cannot be known."""
+        found = self._judge.confusion()
+        return None if found is None else Confusion(list(found[0]), found[1].tolist())
 
     @property
     def exact(self) -> bool:
         """True if a class can be taken out."""
         return isinstance(self.classifier.learner, ClosedForm) and self.classifier.learner.keep == "features"
 
-    @property
-    def prompt_counts(self) -> list[int] | None:
-        """How often each prompt was chosen in training; None without prompts."""
-        learner = self.classifier.learner
-        return learner.pool.counts.tolist() if isinstance(learner, PromptedLearner) else None
 
-
-def lesson_report(lesson: Lesson, version: int, before: Facts, after: Facts) -> dict[str, Any]:
+def lesson_report(lesson: Lesson, version: int) -> dict[str, Any]:
     """What a lesson did, as the contract of the server has it."""
-    fell = [
-        {"label": label, "before": share, "after": after.accuracies[label]}
-        for label, share in before.accuracies.items()
-        if label in after.accuracies and after.accuracies[label] < share - SUFFERED
-    ]
-    fell.sort(key=lambda each: each["after"] - each["before"])  # type: ignore[operator]
     return {
         "lesson": lesson.number,
         "version": version,
@@ -96,7 +75,7 @@ def lesson_report(lesson: Lesson, version: int, before: Facts, after: Facts) -> 
         "accuracy": lesson.accuracy,
         "before": lesson.before,
         "after": lesson.after,
-        "suffered": fell[:MOST_NAMED],
+        "suffered": [change._asdict() for change in lesson.suffered],
         "doubtful": [{"picture": name, "label": own, "looks_like": other} for name, own, other in lesson.doubtful],
         "duplicates": lesson.duplicates,
         "skipped": [{"name": name, "error": reason} for name, reason in lesson.skipped],
@@ -123,17 +102,19 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 def _difference(before: dict[str, Any] | None, header: dict[str, Any]) -> str:
     """What happened between two versions."""
-    lessons, labels = header["lessons"], header["labels"]
-    if lessons and (before is None or len(lessons) > len(before["lessons"])):
-        last = lessons[-1]
-        new = f", {_counted(len(last['new']), 'new class', 'new classes')}" if last["new"] else ""
-        return f"lesson {last['number']}: {_counted(sum(last['counts'].values()), 'picture', 'pictures')}{new}"
+    given = {each["number"]: each for each in header["lessons"]}
+    earlier = {each["number"] for each in before["lessons"]} if before else set[int]()
+    if new := sorted(given.keys() - earlier):
+        last = given[new[-1]]
+        classes = f", {_counted(len(last['new']), 'new class', 'new classes')}" if last["new"] else ""
+        return f"lesson {last['number']}: {_counted(sum(last['counts'].values()), 'picture', 'pictures')}{classes}"
     if before is None:
         return "nothing was learned yet"
-    pairs = list(zip(before["labels"], labels, strict=False))
-    gone = [old for old, new in pairs if old and not new]
+    if gone := sorted(earlier - given.keys()):
+        return f"without lesson {', '.join(map(str, gone))}"
+    pairs = list(zip(before["labels"], header["labels"], strict=False))
     renamed = [f"{old} is called {new}" for old, new in pairs if old and new and old != new]
-    return "; ".join([*(f"without {label}" for label in gone), *renamed]) or "saved again"
+    return "; ".join([*(f"without {old}" for old, new in pairs if old and not new), *renamed]) or "saved again"
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Label = Annotated[str, Field(min_length=1, max_length=200, description="The name of a class.", examples=["mug"])]
+from promptpool.classifier.pictures import LONGEST
+
+Label = Annotated[str, Field(min_length=1, max_length=LONGEST, description="The name of a class.", examples=["mug"])]
 FileName = Annotated[str, Field(max_length=1000, description="What to call the picture; never a path here.")]
 Base64 = Annotated[
     str,

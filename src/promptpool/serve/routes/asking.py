@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from promptpool.classifier.answers import Prediction
 from promptpool.classifier.pictures import UNKNOWN
-from promptpool.serve.answering import Answer, Wish
+from promptpool.serve.answering import Wish
 from promptpool.serve.bodies import asked_pictures, decoded
-from promptpool.serve.models import Candidate, PredictionOut, Predictions
+from promptpool.serve.models import Candidate, PredictionOut, Predictions, Similar
 from promptpool.serve.routes.shared import TheEngine, Threads, body_of, errors
 
 FILES = {"type": "array", "items": {"type": "string", "format": "binary"}, "description": "One picture or several."}
@@ -40,7 +41,7 @@ async def predict(
     found = await decoded(files, engine.present.classifier.backbone.image_size, engine.limits, threads)
     pictures = [each.pixels for each in found if each.pixels is not None]
     wishes = [Wish(file.name, top, sure) for file, each in zip(files, found, strict=True) if each.pixels is not None]
-    version, answers = engine.present.number, iter(list[Answer]())
+    version, answers = engine.present.number, iter(list[Prediction]())
     if pictures:
         answered = await asyncio.wrap_future(engine.ask(pictures, wishes))
         version, answers = answered.version, iter(answered.answers)
@@ -52,8 +53,7 @@ async def predict(
     return Predictions(version=version, predictions=told)
 
 
-def _told(answer: Answer) -> PredictionOut:
-    found = answer.prediction
+def _told(found: Prediction) -> PredictionOut:
     return PredictionOut(
         name=found.name,
         label=found.label,
@@ -61,8 +61,8 @@ def _told(answer: Answer) -> PredictionOut:
         guess=found.guess,
         confidence=found.confidence,
         top=[Candidate(label=label, confidence=share) for label, share in found.top],
-        prompts=None if answer.prompts is None else list(answer.prompts),
-        similar=[],
+        prompts=None if found.prompts is None else list(found.prompts),
+        similar=[Similar(label=label, thumbnail=f"/thumbnails/{identity}") for identity, label in found.similar],
         error=None,
     )
 

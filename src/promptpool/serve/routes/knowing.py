@@ -6,7 +6,6 @@ import os
 import re
 import tempfile
 import zipfile
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from promptpool.classifier import files
 from promptpool.classifier.pictures import checked_label
+from promptpool.serve.answering import copy_to_change
 from promptpool.serve.engine import Engine
 from promptpool.serve.facts import DRAWINGS, history
 from promptpool.serve.limits import RefusedError
@@ -33,13 +33,14 @@ from promptpool.serve.models import (
 from promptpool.serve.routes.shared import TheEngine, errors
 
 Format = Annotated[Literal["zip", "onnx"], Query(alias="format")]
+THUMBNAIL = re.compile("[0-9a-f]{16}")
 router = APIRouter(tags=["know"])
 
 
 @router.get("/classifier", summary="What it is", responses=errors())
 def about(engine: TheEngine) -> About:
     present = engine.present
-    classifier, counts = present.classifier, present.facts.prompt_counts
+    classifier, counts = present.classifier, present.classifier.prompt_counts()
     return About(
         name=engine.folder.resolve().name,
         version=present.number,
@@ -50,7 +51,7 @@ def about(engine: TheEngine) -> About:
         pictures=sum(present.facts.counts.values()),
         bytes=(engine.folder / files.MODEL).stat().st_size,
         drawings_only=classifier.knows_drawings_only,
-        thumbnails=False,
+        thumbnails=classifier.thumbnails,
         prompts=None if counts is None else len(counts),
         exact=present.facts.exact,
         note=DRAWINGS if classifier.knows_drawings_only else "",
@@ -98,7 +99,8 @@ def confusion(engine: TheEngine) -> ConfusionOut | None:
 
 @router.get("/prompts", summary="How often each prompt was chosen in training", responses=errors())
 def prompts(engine: TheEngine) -> PromptCounts:
-    return PromptCounts(counts=engine.present.facts.prompt_counts)
+    counts = engine.present.classifier.prompt_counts()
+    return PromptCounts(counts=None if counts is None else list(counts))
 
 
 @router.get("/versions", summary="The versions that are kept", responses=errors())
@@ -112,9 +114,17 @@ def undo(engine: TheEngine) -> VersionNumber:
     return VersionNumber(version=engine.undo())
 
 
-@router.get("/thumbnails/{identity}", summary="A learned picture, small", responses=errors(404, 422))
-def thumbnail(identity: str) -> None:
-    raise RefusedError(404, f"{identity[:40]!r}: no such thumbnail is kept")
+@router.get(
+    "/thumbnails/{identity}",
+    summary="A learned picture, small",
+    response_class=FileResponse,
+    responses={200: {"content": {"image/jpeg": {}}, "description": "The picture."}, **errors(404, 422)},
+)
+def thumbnail(identity: str, engine: TheEngine) -> FileResponse:
+    path = files.thumbnail_path(engine.folder, identity)
+    if not THUMBNAIL.fullmatch(identity) or not path.is_file():
+        raise RefusedError(404, f"{identity[:40]!r}: no such thumbnail is kept")
+    return FileResponse(path, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.get(
@@ -126,9 +136,7 @@ def thumbnail(identity: str) -> None:
         **errors(409, 422, 501, 507),
     },
 )
-def export(
-    engine: TheEngine, format_: Annotated[Literal["zip", "onnx"], Query(alias="format")] = "zip"
-) -> FileResponse:
+def export(engine: TheEngine, format_: Format = "zip") -> FileResponse:
     """A zip of the classifier's folder, without earlier versions and waiting pictures; or a model in ONNX."""
     descriptor, place = tempfile.mkstemp(suffix=f".{format_}")
     os.close(descriptor)
@@ -165,13 +173,11 @@ def _packed(engine: Engine, path: Path) -> int:
 
 def _as_onnx(engine: Engine, path: Path) -> int:
     """Write the model in ONNX; returns its version."""
-    try:
-        export_onnx = import_module("promptpool.classifier.onnx").export_onnx
-    except ImportError as error:
-        raise RefusedError(501, "ONNX files are not made here: pip install 'promptpool[onnx]'") from error
     present = engine.present
     try:
-        export_onnx(present.classifier, path)
-    except ValueError as error:
-        raise RefusedError(409, str(error)) from error
+        copy_to_change(present.classifier).export_onnx(path)
+    except ModuleNotFoundError as error:
+        raise RefusedError(501, str(error)) from error
+    except (RuntimeError, ValueError) as error:
+        raise RefusedError(409, " ".join(str(error).split())) from error
     return present.number

@@ -34,7 +34,6 @@ from promptpool.serve.routes.asking import FILES
 from promptpool.serve.routes.shared import TheEngine, Threads, body_of, errors
 
 SMALL = 160  # pixels of a side
-LONGEST_LABEL = 200
 FORM: dict[str, Any] = {
     "files": FILES,
     "label": {"type": "string", "description": "The label of all of them."},
@@ -69,8 +68,6 @@ async def add(request: Request, response: Response, engine: TheEngine, threads: 
 
 def _wrong_label(file: Sent) -> str | None:
     """Why a label cannot be one."""
-    if len(file.label) > LONGEST_LABEL:
-        return f"a label of more than {LONGEST_LABEL} letters"
     try:
         checked_label(file.label)
     except ValueError as error:
