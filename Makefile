@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test portable-test portable-check browser-test ray-test real-test wheel-test check bench format clean
+.PHONY: demo test portable-test portable-check browser-test ray-test real-test kill-test wheel-test check bench format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -43,6 +43,10 @@ ray-test: $(READY)
 real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
+
+# Hundreds of processes killed while they teach a classifier, at every file operation and at random moments.
+kill-test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/classifier
 
 # The package as it is installed, away from its source.
 wheel-test: $(READY)
