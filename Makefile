@@ -55,8 +55,10 @@ real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
 
-# A server killed fifty times while it learns: nothing that it accepted is lost, nothing is learned twice.
+# Processes killed at every file operation and at random moments while they teach a classifier, and a server killed
+# fifty times while it learns: every version is whole, nothing that was accepted is lost or learned twice.
 kill-test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/classifier
 	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q -s tests/serve/test_process.py -k killed
 
 # Requests made up from the server's own description, some thousand of them: none may be a mistake of the server.
