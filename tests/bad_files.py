@@ -232,9 +232,8 @@ def _text(path: Path) -> Path:
 TABLES: dict[str, tuple[bytes, str]] = {
     "table of nothing": (b"", "no rows"),
     "table of column names": (b"path,label\n", "no rows"),
-    "table without labels": (b"path\na/0.png\n", "no column 'label'"),
-    "table without paths": (b"label\na\n", "no column 'path'"),
-    "table of another column": (b"path,label,colour\na/0.png,a,red\n", "column 'colour'"),
+    "table without labels": (b"path\na/0.png\n", "no column for its label"),
+    "table without paths": (b"label\na\n", "no column for the picture"),
     "table of a column twice": (b"path,label,label\na/0.png,a,b\n", "twice"),
     "table of three bare columns": (b"a/0.png,a,b\n", "3 columns"),
     "table with a line too long": (b"path,label\na/0.png,a,b\n", "line 2: 3 columns"),

@@ -7,7 +7,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from runpy import run_module
-from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -64,7 +64,7 @@ def test_the_installed_command_starts() -> None:
     assert "list" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
 
 
-def example(name: str) -> ModuleType:
+def example(name: str) -> Any:
     """A script of the folder `examples`, not yet run."""
     spec = spec_from_file_location(f"example_{name}", ROOT / f"examples/{name}.py")
     assert spec is not None

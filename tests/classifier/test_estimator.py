@@ -223,7 +223,7 @@ BAD: list[tuple[dict[str, Any], Any, Any, str]] = [
     ({}, rows(IMAGES), LABELS, "rows of pixels need image_shape"),
     ({"image_shape": (8, 9)}, rows(IMAGES), LABELS, r"image_shape = \(8, 9\): X has 192 numbers in a row"),
     ({"image_shape": (8, 8, 3)}, IMAGES, LABELS, "Found array with dim 4"),
-    ({}, ["nowhere.png"] * len(LABELS), LABELS, "nowhere.png: No such file"),
+    ({}, ["nowhere.png"] * len(LABELS), LABELS, "nowhere.png: no such file"),
     ({"values": {"brightness": 3}}, IMAGES, LABELS, r"learner\.brightness"),
 ]
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_learned_changes_nothing(fitted: ContinualEstimator) -> N
     with pytest.raises(BadFileError, match=r"nowhere\.png"):
         fitted.partial_fit(["nowhere.png"], ["whisk"])
     for values in ({}, {"unknown": "none"}):
-        with pytest.raises(ValueError, match=r"nowhere\.png: No such file"):
+        with pytest.raises(ValueError, match=r"nowhere\.png: no such file"):
             fitted.predict(["nowhere.png"], **values)
     assert fitted.classes_.tolist() == sorted(NAMES)
     np.testing.assert_allclose(fitted.predict_proba(OTHERS), before, atol=1e-8)
