@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test portable-test portable-check browser-test ray-test real-test kill-test fuzz-test wheel-test check bench \
+.PHONY: demo test portable-test portable-check browser browser-test page-picture ray-test real-test kill-test fuzz-test wheel-test check bench \
   bench-serve format clean
 
 demo: $(READY)
@@ -31,11 +31,21 @@ portable-check: $(READY)
 	for setting in PROMPTPOOL_TEST_THREADS=2 ATEN_CPU_CAPABILITY=default; do \
 	  echo "$$setting"; env "$$setting" $(PYTEST) $(CHEAP) || exit 1; done
 
-browser-test: $(READY)
+# Playwright drives the pages; it takes the system's Chromium, and downloads none.
+browser: $(READY)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
-	  { echo "browser-test needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
+	  { echo "this needs Chromium, which only root on a system with apt-get can install this way"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'playwright>=1.50'
+
+browser-test: browser
 	PROMPTPOOL_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -q -m browser
+
+# docs/serve.png, drawn again.
+page-picture: browser
+	folder=$$(mktemp -d) && PROMPTPOOL_REQUIRE_BROWSER=1 PROMPTPOOL_SCREENSHOTS=$$folder \
+	  $(BIN)/python -m pytest -q -m browser tests/serve/test_page_browser.py -k readme && \
+	  cp $$folder/serve.png docs/serve.png && rm -r $$folder
 
 ray-test: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[ray]'
@@ -45,8 +55,10 @@ real-test: $(READY)
 	@[ -d "$$PROMPTPOOL_REAL_DATA" ] || { echo "real-test reads published files: set PROMPTPOOL_REAL_DATA to their folder"; exit 1; }
 	$(BIN)/python -m pytest -q -m real
 
-# A server killed fifty times while it learns: nothing that it accepted is lost, nothing is learned twice.
+# Processes killed at every file operation and at random moments while they teach a classifier, and a server killed
+# fifty times while it learns: every version is whole, nothing that was accepted is lost or learned twice.
 kill-test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/classifier
 	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q -s tests/serve/test_process.py -k killed
 
 # Requests made up from the server's own description, some thousand of them: none may be a mistake of the server.

@@ -22,25 +22,7 @@ NO_OTHER_HOST = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "listbox", "option", "checkbox", "progressbar"}
 CONTROLS |= {"application", "region", "dialog", "Video", "navigation", "form", "image"}
 
-# The contrast of every text that is seen against what lies behind it; shares of opacity count, pictures do not.
-CONTRAST = """() => {
-  const numbers = text => text.match(/[\\d.]+/g).map((each, place) => each * (text.startsWith("color") && place < 3 ? 255 : 1))
-  const over = (top, under) => top.slice(0, 3).map((each, place) => each * (top[3] ?? 1) + under[place] * (1 - (top[3] ?? 1)))
-  const ground = element => element ? over(numbers(getComputedStyle(element).backgroundColor), ground(element.parentElement)) : [255, 255, 255]
-  const light = rgb => rgb.map(each => each / 255).map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0)
-  const found = []
-  for (const element of document.querySelectorAll("body *")) {
-    const text = [...element.childNodes].filter(each => each.nodeType === 3).map(each => each.data.trim()).join("")
-    const shown = element.checkVisibility({ opacityProperty: true, visibilityProperty: true })
-    if (!text || !shown || element.closest(":disabled, .hidden, .blank, .skip, noscript, option, .none")) continue
-    const behind = ground(element)
-    const [one, other] = [light(over(numbers(getComputedStyle(element).color), behind)), light(behind)]
-    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)
-    if (ratio < 4.5) found.push(`${ratio.toFixed(2)} ${text.slice(0, 40)}`)
-  }
-  return found
-}"""
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -141,9 +123,9 @@ def expect(locator: Any) -> Any:
 
 
 @contextmanager
-def visiting(browser: Any, address: str) -> Iterator[Visit]:
+def visiting(browser: Any, address: str, size: tuple[int, int] = WIDE, scale: float = 1) -> Iterator[Visit]:
     """A visit that must end without a complaint and without a request to another host."""
-    context = browser.new_context(viewport=dict(zip(("width", "height"), WIDE, strict=True)), accept_downloads=True)
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, device_scale_factor=scale)
     visit = Visit(context.new_page(), address)
     yield visit
     context.close()

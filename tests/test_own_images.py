@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from promptpool.backbones.base import Readout
 from promptpool.backbones.vit import ViT
 from promptpool.cli import app
 from promptpool.data.glyphs.sets import glyphs_validation
+from promptpool.data.stream import Batch
 from promptpool.experiments.build import build
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.runner import run
@@ -32,10 +34,15 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
+@cache
+def some_characters() -> Batch:
+    return glyphs_validation(train_per_class=EACH, test_per_class=1).train.batch(slice(0, CLASSES * EACH))
+
+
 @pytest.fixture
 def drawn(tmp_path: Path) -> Path:
     """Six characters in class folders, in five formats and many sizes, with a note among them."""
-    characters = glyphs_validation(train_per_class=EACH, test_per_class=1).train.batch(slice(0, CLASSES * EACH))
+    characters = some_characters()
     for number, (image, label) in enumerate(zip(characters.x, characters.y.tolist(), strict=True)):
         folder = tmp_path / "drawn" / f"character {label + 1}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,8 +54,8 @@ def drawn(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick(tmp_path: Path) -> list[str]:
-    """Weights that take no time."""
-    return [f"backbone.name={write_weights(tmp_path / 'vit.safetensors')}", "plan.epochs=2"]
+    """Weights and a plan that take no time."""
+    return [f"backbone.name={write_weights(tmp_path / 'vit.safetensors')}", "plan.epochs=2", "plan.least_steps=0"]
 
 
 def typed(*words: str | Path) -> Result:
@@ -231,7 +238,9 @@ def test_a_folder_of_published_sets_must_be_there(tmp_path: Path) -> None:
     assert result.stderr == f"promptpool: --data {tmp_path / 'nowhere'}: no such folder\n"
 
 
-def test_a_second_run_computes_no_query(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_computes_no_query(
+    drawn: Path, quick: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
     passes: list[str] = []
     plain = ViT.read
@@ -242,7 +251,7 @@ def test_a_second_run_computes_no_query(drawn: Path, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(ViT, "read", counted)
     for method in ("l2p", "closed-form"):
-        words: list[str | Path] = ["run", f"own-{method}", "plan.epochs=1", "plan.least_steps=0", "--data", drawn]
+        words: list[str | Path] = ["run", f"own-{method}", *quick, "--data", drawn]
         first = typed(*words, "--folder", tmp_path / method)
         assert first.exit_code == 0, first.output
         assert passes
@@ -251,5 +260,5 @@ def test_a_second_run_computes_no_query(drawn: Path, tmp_path: Path, monkeypatch
         assert not passes, "all were in the cache"
         records = [(tmp_path / name / "records.jsonl").read_bytes() for name in (method, f"{method}-again")]
         assert records[0] == records[1]
-    assert typed("run", "own-nearest-mean", "--data", drawn, "--folder", tmp_path / "other").exit_code == 0
+    assert typed("run", "own-nearest-mean", *quick, "--data", drawn, "--folder", tmp_path / "other").exit_code == 0
     assert not passes, "another method reads what L2P asked for"

@@ -28,6 +28,7 @@ from bad_classifiers import HEADERS, STATE_TENSORS, STATES, TENSORS, setting, wi
 from bad_files import AMONG_PICTURES, ARCHIVES, TABLES
 from bad_lessons import ASKED, DATA, LABEL, LABELS, PATHS, PICTURE, PICTURES, VALUES, note
 from damage import damaged
+from failing_disk import FailingDisk
 from image_files import write_images
 from promptpool import ContinualClassifier
 from promptpool.classifier import files
@@ -604,28 +605,8 @@ def test_the_others_are_learned(among: Among) -> None:
     assert f"{len(among.skipped)} files skipped" in among.told
 
 
-class Failing:
-    """Files that cannot be written any more from the n-th operation on."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, kind: int) -> None:
-        self.left, self.kind = 10**9, kind
-        for owner, name in ((Path, "mkdir"), (Path, "replace"), (os, "fsync"), (shutil, "copyfile")):
-            patch.setattr(owner, name, self._failing(getattr(owner, name)))
-        opened = Path.open
-
-        def opening(path: Path, mode: str = "r", *rest: Any, **given: Any) -> Any:
-            return (self._failing(opened) if "w" in mode else opened)(path, mode, *rest, **given)
-
-        patch.setattr(Path, "open", opening)
-
-    def _failing(self, done: Callable[..., Any]) -> Callable[..., Any]:
-        def operation(*given: Any, **more: Any) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise OSError(self.kind, os.strerror(self.kind), str(given[0]))
-            return done(*given, **more)
-
-        return operation
+def failing_disk(patch: pytest.MonkeyPatch, kind: int) -> FailingDisk:
+    return FailingDisk(patch, lambda path: OSError(kind, os.strerror(kind), path))
 
 
 @pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EROFS])
@@ -633,16 +614,16 @@ class Failing:
 def test_a_disk_that_is_full_at_any_moment(verb: str, kind: int, scene: Scene) -> None:
     """Either nothing changes and it is said, or the change is there."""
     folder = scene.here / "deep" / "shop" if verb == "save anew" else scene.shop
-    failing = Failing(scene.patch, kind)
+    disk = failing_disk(scene.patch, kind)
     before, refusals = looked_at(scene.shop.parent), 0
-    for failing.left in range(100):
+    for disk.left in range(100):
         error = failure(partial(files.undo, folder) if verb == "undo" else partial(scene.exact.save, folder))
         if error is None:
             break
         assert error.errno == kind
         assert looked_at(scene.shop.parent) == before
         refusals += 1
-    failing.left = 10**9
+    disk.left = 10**9
     assert refusals > 5
     version, labels = {"save": (3, "abc"), "save anew": (1, "abc"), "undo": (1, "ab")}[verb]
     assert files.read_header(folder)["version"] == version == max(files.versions(folder))
@@ -659,7 +640,7 @@ def failure(act: Callable[[], object]) -> OSError | None:
 
 
 def test_a_full_disk_is_told_in_a_line(scene: Scene) -> None:
-    failing = Failing(scene.patch, errno.ENOSPC)
+    disk = failing_disk(scene.patch, errno.ENOSPC)
     before = looked_at(scene.shop.parent)
     for words in (
         ("forget", scene.shop, "a"),
@@ -667,7 +648,7 @@ def test_a_full_disk_is_told_in_a_line(scene: Scene) -> None:
         ("learn", scene.shop, scene.good.parent / "more"),
         ("merge", scene.shop, scene.shop, "--into", "both"),
     ):
-        failing.left = 2
+        disk.left = 2
         result = typed(*words)
         assert result.exit_code == 2, words
         assert "No space left on device" in result.stderr

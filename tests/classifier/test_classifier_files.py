@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -244,23 +238,3 @@ def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: 
     assert typed("predict", tmp_path / "nothing", months[0]).exit_code == 2
     assert typed("forget", shop, "zebra").stderr.startswith("promptpool: 'zebra': no such class")
     assert typed("learn", months[0], months[1]).exit_code == 2  # a folder with other things in it
-
-
-def test_killed_at_any_moment_the_classifier_is_whole(weights: Path, tmp_path: Path) -> None:
-    shop = tmp_path / "shop"
-    taught(weights).save(shop)
-    folder = write_images(tmp_path / "more", [f"{label}/{n}.png" for label in "xy" for n in range(6)])
-    lots = random.Random(0)  # noqa: S311
-    for _ in range(3):
-        child = subprocess.Popen(
-            [sys.executable, "-m", "promptpool", "learn", str(shop), str(folder)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        time.sleep(lots.uniform(1.0, 6.0))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        classifier = ContinualClassifier.load(shop)
-        assert classifier.labels in (("pattern 0", "pattern 1", "pattern 2"), (*LABELS[0:24:8], "x", "y"))
-        assert len(classifier.predict(ASKED)) == len(ASKED)

@@ -248,7 +248,11 @@ def test_the_command_and_the_guide(weights: Path, tmp_path: Path, monkeypatch: p
         shutil.copy(tmp_path / "lesson" / label / "0.png", "photo.jpg")
         names: dict[str, Any] = {}
         exec(compile(code, "guide.md", "exec"), names)  # noqa: S102
-        answer = ContinualClassifier.load("shop").predict("photo.jpg")
+        shop = ContinualClassifier.load("shop")
+        answer, least = shop.predict("photo.jpg"), shop.known.calibration.least
+        assert float(names["facts"]["least"]) == (least or 0.0)
+        if least is None or abs(answer.confidence - least) > 1e-3:
+            assert names["unknown"] == (answer.label == "unknown")
         assert names["labels"][names["probabilities"].argmax()] == answer.guess
         assert names["probabilities"].max() == pytest.approx(answer.confidence, abs=1e-3)
 

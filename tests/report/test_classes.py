@@ -93,7 +93,7 @@ def test_class_names_are_shown_not_obeyed(tmp_path: Path) -> None:
 
 
 def test_a_real_run_is_reported_with_its_classes(tmp_path: Path) -> None:
-    run = toy_run(tmp_path / "l2p", top_k=2)
+    run = toy_run(tmp_path / "linear", "masked-linear")
     last = run.records[-1]
     assert last.by_class is not None
     assert sum(count.correct for count in last.by_class) == sum(right or 0 for right in last.correct)

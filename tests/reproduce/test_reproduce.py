@@ -19,7 +19,7 @@ from promptpool.cli import app
 from promptpool.cli import reproduce as reproduce_commands
 from promptpool.experiments.build import SharedCache
 from promptpool.report.table import markdown
-from promptpool.reproduce import plan
+from promptpool.reproduce import output, plan
 from promptpool.reproduce.jobs import Job, JobStatus, carry_out
 from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import TITLES, study_tables, write_results
@@ -35,7 +35,7 @@ PICTURES = ("figure3", "figure4", "buffers")
 # What is left of each study: enough that all that is written has something to say.
 FEW: dict[str, Callable[[Item], bool]] = {
     "table1": lambda item: item.method in ("L2P", "Nearest class mean", "ER", "L2P-R"),
-    "table2": lambda item: item.group == "ViT",
+    "table2": lambda item: item.group == "ViT" and item.method != "RanPAC",  # whose projections take longest
     "table3": lambda item: item.method in ("L2P", "Nearest class mean"),
     "table4": lambda item: item.method in ("L2P", "Nearest class mean"),
     "table5": lambda item: item.method in ("One prompt", "L2P"),
@@ -147,7 +147,9 @@ def test_what_is_said_meanwhile(reproduced: Reproduced) -> None:
     assert len(list((reproduced.runs / "features").iterdir())) >= 1
 
 
-def test_again_nothing_runs_and_all_is_the_same(reproduced: Reproduced, tmp_path: Path) -> None:
+def test_again_nothing_runs_and_all_is_the_same(
+    reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, files = contents(reproduced.out), changed(reproduced.runs)
     again = typed("all", *reproduced.typed, "--out", str(reproduced.out))
     assert again.exit_code == 0, again.output
@@ -161,6 +163,7 @@ def test_again_nothing_runs_and_all_is_the_same(reproduced: Reproduced, tmp_path
     assert stored.exit_code == 0
     assert stored.stdout == again.stdout
     assert str(reproduced.out) in last
+    monkeypatch.setattr(output, "pictures", lambda results: {})  # from here on words alone are looked at
     for form, ending in (("markdown", "md"), ("latex", "tex"), ("csv", "csv")):
         printed = typed("table5", "--from", str(reproduced.out), "--format", form).stdout
         assert printed.startswith((reproduced.out / f"table5.{ending}").read_text())
@@ -188,7 +191,19 @@ def test_from_keeps_to_what_was_asked_for(reproduced: Reproduced, tmp_path: Path
     assert "none" in refused("all", "--from", str(tmp_path / "none"))
 
 
-def test_two_seeds_give_mean_and_deviation(reproduced: Reproduced, tmp_path: Path) -> None:
+def in_this_process(jobs: list[Job], *, workers: int, threads: int) -> Iterator[JobStatus]:
+    """In place of `with_processes`, where it does not matter who does the work."""
+    del workers, threads
+    for job in jobs:
+        for _ in carry_out(job, SharedCache()):
+            pass
+        yield JobStatus(job, "done")
+
+
+def test_two_seeds_give_mean_and_deviation(
+    reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduce_commands, "with_processes", in_this_process)
     words = ["table5", *reproduced.typed, "--out", str(tmp_path), "--only", "l2p", "--seeds", "2"]
     listed = typed(*words, "--list")
     assert listed.exit_code == 0
@@ -219,11 +234,12 @@ def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Repro
     assert list(read_results(tmp_path).shares) == list(whole.shares)
     verdict = next(line for line in (reproduced.out / "claims.md").read_text().splitlines() if "Similar" in line)
     assert verdict in (tmp_path / "claims.md").read_text()
+    tables = tmp_path / "tables"
     for name in ("table2", "table5"):
-        write_results(Results({name: whole.studies[name]}), tmp_path, reproduced.runs)
-    (tmp_path / "table2.csv").write_text("damaged")
-    write_results(Results({"table4": whole.studies["table4"]}), tmp_path, reproduced.runs)
-    page = (tmp_path / "reproduced.html").read_text()
+        write_results(Results({name: whole.studies[name]}), tables, reproduced.runs)
+    (tables / "table2.csv").write_text("damaged")
+    write_results(Results({"table4": whole.studies["table4"]}), tables, reproduced.runs)
+    page = (tables / "reproduced.html").read_text()
     assert [f"Table {number}:" in page for number in (2, 4, 5)] == [False, True, True]
 
 

@@ -74,13 +74,11 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on_to_the_same_bytes(
 def test_a_job_that_raises_is_not_tried_again_and_says_why(tmp_path: Path) -> None:
     (job,) = made_jobs(tmp_path / "runs")
     broken = replace(job, config=job.config | {"plan": job.config["plan"] | {"batch_size": 0}})
-    words = [word for word in with_processes([broken], workers=1) if word.state != "runs"]
-    assert [word.state for word in words] == ["failed"]
+    unknown = replace(job, config={**job.config, "plan": None}, folder=tmp_path / "runs/unknown")
+    words = [word for word in with_processes([broken, unknown], workers=1) if word.state != "runs"]
+    assert [(word.job, word.state) for word in words] == [(broken, "failed"), (unknown, "failed")]
     assert "batch_size = 0" in words[0].reason
-    unknown = replace(job, config={**job.config, "plan": None})
-    (word,) = [word for word in with_processes([unknown], workers=1) if word.state != "runs"]
-    assert word.state == "failed"
-    assert re.match(r"\w+Error: ", word.reason)
+    assert re.match(r"\w+Error: ", words[1].reason)
 
 
 def test_closing_leaves_a_checkpoint_and_no_process(tmp_path: Path, expected: list[bytes]) -> None:

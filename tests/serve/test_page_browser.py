@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +47,26 @@ def visit(browser: Any, place: Path, tmp_path: Path) -> Iterator[Visit]:
     shutil.copytree(place / "signs", tmp_path / "signs")
     with serving(tmp_path / "signs") as address, visiting(browser, address) as visit:
         yield visit
+
+
+@pytest.mark.skipif("PROMPTPOOL_SCREENSHOTS" not in os.environ, reason="PROMPTPOOL_SCREENSHOTS names no folder")
+def test_the_picture_of_the_readme(browser: Any, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "signs", tmp_path / "signs")
+    with serving(tmp_path / "signs") as address, visiting(browser, address, (1120, 1100), scale=1.5) as visit:
+        page = visit.open().page
+        page.get_by_role("button", name="Hide this note").click()
+        visit.drop(asked(place, "heart", "anchor", "telephone", "umbrella", "snowflake", "star"))
+        visit.answered(6)
+        visit.card("telephone 40.png").get_by_role("button", name="It is something else").click()
+        page.get_by_role("combobox", name="What is it?").fill("telephone")
+        page.get_by_role("option", name="New class “telephone”").click()
+        expect(page.locator("#badge")).to_have_text("1")
+        page.locator("#main").focus()
+        page.evaluate("scrollTo(0, 0)")
+        path = Path(os.environ["PROMPTPOOL_SCREENSHOTS"]) / "serve.png"
+        end = page.locator(".card").last.bounding_box()
+        drawn = page.screenshot(clip={"x": 0, "y": 0, "width": 1120, "height": end["y"] + end["height"] + 20})
+        Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def asked(place: Path, *names: str) -> list[Path]:

@@ -177,7 +177,7 @@ def _replace(folder: Path, number: int) -> None:
     written = {name: write_beside(folder / name, text.encode(errors="replace")) for name, text in texts.items()}
     temporary = folder / f".{MODEL}.partial"
     shutil.copyfile(_version(folder, number), temporary)
-    with temporary.open("rb") as file:
+    with temporary.open("rb+") as file:  # Windows syncs only what can be written
         os.fsync(file.fileno())
     temporary.replace(folder / MODEL)
     for name, path in written.items():

@@ -7,7 +7,8 @@ The input is `pixels`, uint8 [n, 3, S, S] with any n. Outputs are `logits`, `pro
     image_size      S
     method, backbone, backbone_hash, promptpool
     temperature     what logits are divided by in `probabilities`
-    farthest        a picture with a greater `distance` is "unknown"; "inf" where nothing is
+    farthest        a picture with a greater `distance` is "unknown"; "inf" where there are no distances
+    least           and one with a lesser best probability; "0.0" where the distance decides
 
 A file is written only if onnxruntime, fed with it, agrees with the classifier on drawn pictures and on those that it
 remembers.

@@ -26,7 +26,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -202,15 +202,21 @@ def _table(table: str, values: Config) -> Config:
 def keywords(target: Callable[..., Any]) -> Signature:
     """The keywords that a configuration may set, with their types: numbers, text, truth values and pairs."""
     source = target.func if isinstance(target, partial) else target
-    parameters = inspect.signature(target, eval_str=True).parameters.values()
+    parameters = _signature(target).parameters.values()
     every = is_dataclass(source)  # ImageView and Plan take their values by position too
     return {p.name: p.annotation for p in parameters if every or p.kind is p.KEYWORD_ONLY}
 
 
 def defaults(target: Callable[..., Any]) -> Config:
-    parameters = inspect.signature(target).parameters
+    parameters = _signature(target).parameters
     found = {name: parameters[name].default for name in keywords(target)}
     return {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
+
+
+@cache
+def _signature(target: Callable[..., Any]) -> inspect.Signature:
+    """Kept, because a table of the paper asks for it thousands of times."""
+    return inspect.signature(target, eval_str=True)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 // A picture that was asked about: the answer, and why.
 
-import { bar, button, listed, make, newId, percent, sentence } from "./parts.js"
+import { bar, button, inShort, listed, make, newId, percent, sentence } from "./parts.js"
 import { address } from "./server.js"
 import { known } from "./known.js"
 import { Correction } from "./correction.js"
@@ -103,7 +103,7 @@ function best(top) {
   const row = ({ label, confidence }) => [
     make("span", { class: "of", title: label }, label),
     bar(confidence),
-    make("span", { class: "number" }, percent(confidence)),
+    make("span", { class: "number" }, inShort(confidence)),
   ]
   return [
     make(
@@ -116,7 +116,7 @@ function best(top) {
 
 function chosen(prompts) {
   if (!prompts?.length) return []
-  const numbers = prompts.map(each => make("span", { class: "chip" }, String(each)))
+  const numbers = prompts.flatMap(each => [make("span", { class: "chip" }, String(each)), " "])
   return [make("p", { class: "quiet" }, prompts.length === 1 ? "Prompt chosen: " : "Prompts chosen: ", numbers)]
 }
 

@@ -1,6 +1,6 @@
 // Every class with its pictures and how well it is known; one can be renamed or forgotten.
 
-import { announce, bar, button, by, byName, confirmed, count, make, newId, percent, several } from "./parts.js"
+import { announce, bar, button, by, byName, confirmed, count, inShort, make, newId, several } from "./parts.js"
 import { call } from "./server.js"
 import { known, labels, refresh } from "./known.js"
 import { problemWith } from "./chooser.js"
@@ -84,8 +84,8 @@ function row({ name, pictures, accuracy }) {
   })
   const measure =
     typeof accuracy === "number"
-      ? [bar(accuracy), make("span", { class: "number" }, percent(accuracy))]
-      : make("span", { class: "quiet" }, "too few to say")
+      ? [bar(accuracy), make("span", { class: "number" }, inShort(accuracy))]
+      : make("span", { class: "quiet" }, "not measured")
   const element = make(
     "tr",
     {},

@@ -6,7 +6,7 @@ const CLUTTER = new Set(["thumbs.db", "desktop.ini", "__macosx"])
 const TRAIN = new Set(["train", "training"])
 const TEST = new Set(["val", "valid", "validation", "dev", "test", "testing", "eval", "evaluation"])
 
-export const ACCEPT = "image/*,.tif,.tiff,.tga,.bmp,.ppm,.pgm,.webp,.avif"
+const ACCEPT = "image/*,.tif,.tiff,.tga,.bmp,.ppm,.pgm,.webp,.avif"
 
 // Open the system's window for files. It must be called while a click or a key is handled.
 export function choose({ folder = false } = {}) {

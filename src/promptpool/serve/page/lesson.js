@@ -1,6 +1,19 @@
 // The next lesson: Learn now, how far it is, and what it changed.
 
-import { announce, bar, button, by, confirmed, listed, make, percent, seconds, sentence, several } from "./parts.js"
+import {
+  announce,
+  bar,
+  button,
+  by,
+  confirmed,
+  inShort,
+  listed,
+  make,
+  percent,
+  seconds,
+  sentence,
+  several,
+} from "./parts.js"
 import { call, get, pause } from "./server.js"
 import { changes, known, labels, refresh, refreshWaiting } from "./known.js"
 import { isSending, sendingShown } from "./sending.js"
@@ -8,6 +21,8 @@ import { undo } from "./versions.js"
 
 const SOON = 250
 const LATER = 1000
+const STARTED_ANEW =
+  "The server was started anew meanwhile. If the lesson was not finished, its pictures wait here again."
 let job = null
 let problem = ""
 
@@ -26,7 +41,9 @@ export function prepareLesson() {
 export async function followRunning() {
   const { jobs } = await get("jobs")
   const running = jobs.find(each => each.kind === "learn" && ["waiting", "running"].includes(each.state))
-  if (running && !job) follow(running.id)
+  if (!running || job) return
+  job = running
+  await followed(running.id)
 }
 
 function render() {
@@ -64,9 +81,18 @@ async function learn() {
   try {
     const { job: id } = await call("POST", "learn")
     refreshWaiting() // the next lesson can be gathered meanwhile
-    await follow(id)
+    await followed(id)
   } catch (error) {
     ended(error.message)
+  }
+}
+
+async function followed(id) {
+  try {
+    await follow(id)
+  } catch (error) {
+    ended(error.status === 404 ? STARTED_ANEW : error.message)
+    await Promise.all([refresh(), refreshWaiting()])
   }
 }
 
@@ -99,7 +125,9 @@ function tell(report) {
   const back = button("Undo this lesson", () =>
     confirmed(back, "Go back to what it knew before this lesson?", "Undo it", "Keep it", async () => {
       await undo()
-      place.replaceChildren(make("p", {}, "The lesson is undone."))
+      const said = make("p", { tabindex: "-1" }, "The lesson is undone.")
+      place.replaceChildren(said)
+      said.focus()
     }),
   )
   place.replaceChildren(
@@ -141,14 +169,14 @@ const named = (what, names) =>
     "p",
     {},
     `${what}: `,
-    names.slice(0, 30).map(name => make("span", { class: "chip" }, name)),
+    names.slice(0, 30).flatMap(name => [make("span", { class: "chip" }, name), " "]),
     names.length > 30 && ` and ${names.length - 30} more`,
   )
 
 // What is right of pictures that were held out, and of earlier ones before and after.
 function judged({ accuracy, held_out: held, before, after }) {
   const row = (said, share) =>
-    make("li", {}, make("span", { class: "of" }, said), bar(share), make("span", { class: "number" }, percent(share)))
+    make("li", {}, make("span", { class: "of" }, said), bar(share), make("span", { class: "number" }, inShort(share)))
   const rows = []
   if (typeof accuracy === "number") rows.push(row(`Right of ${several(held, "new picture")} held out`, accuracy))
   if (typeof before === "number" && typeof after === "number")

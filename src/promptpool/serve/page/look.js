@@ -30,24 +30,19 @@ function show() {
   shown = known.classifier.version
   about()
   showClasses()
-  for (const [id, part] of [
-    ["confusion", showConfusion],
-    ["prompts", showPrompts],
-    ["versions", showVersions],
-  ])
-    inPlace(id, part)
+  inPlace("confusion", "What is taken for what", showConfusion)
+  inPlace("prompts", "How often each prompt is used", showPrompts)
+  inPlace("versions", "Versions", showVersions)
 }
 
 // A part that fails says so where it would be, and can be tried again.
-async function inPlace(id, part) {
+async function inPlace(id, title, part) {
   try {
     await part()
   } catch (error) {
+    const again = button("Try again", () => inPlace(id, title, part), { "aria-label": `Try again: ${title}` })
     by(id).hidden = false
-    by(id).replaceChildren(
-      make("p", { class: "problem", role: "alert" }, error.message),
-      button("Try again", () => inPlace(id, part)),
-    )
+    by(id).replaceChildren(make("h3", {}, title), make("p", { class: "problem", role: "alert" }, error.message), again)
   }
 }
 

@@ -6,6 +6,7 @@ import { changes, known, refresh, refreshWaiting } from "./known.js"
 import { dropped, pasted } from "./files.js"
 import { prepareCamera } from "./camera.js"
 import { askAbout, prepareAsk } from "./ask.js"
+import { isSending } from "./sending.js"
 import { prepareTeach, teach } from "./teach.js"
 import { prepareWaiting } from "./waiting.js"
 import { followRunning, prepareLesson } from "./lesson.js"
@@ -132,6 +133,7 @@ by("note-close").addEventListener("click", () => {
   by("main").focus()
 })
 addEventListener("hashchange", turn)
+addEventListener("beforeunload", event => isSending() && event.preventDefault()) // pictures on their way would be lost
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) fresh()
 })

@@ -32,6 +32,9 @@ export function percent(share) {
   return `${Math.round(100 * share)} %`
 }
 
+// The same in a column of numbers.
+export const inShort = share => percent(share).replace("over", ">").replace("under", "<")
+
 export function bytes(number) {
   const units = ["bytes", "kB", "MB", "GB", "TB"]
   let place = 0

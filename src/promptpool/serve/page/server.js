@@ -2,7 +2,7 @@
 
 import { sentence } from "./parts.js"
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(why, status = 0) {
     super(why)
     this.status = status

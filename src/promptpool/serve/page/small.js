@@ -2,6 +2,8 @@
 
 const SIDE = 1024 // the server looks at fewer pixels than this
 const SHOWN = 360
+// Upright, with colours as they are in the file, which is how the server reads it.
+const AS_STORED = { imageOrientation: "from-image", colorSpaceConversion: "none" }
 const LIGHT = 200_000 // bytes of a file that is not worth decoding here
 
 // What to send for a question and what to show: { sent, shown }, both blobs. A file that this browser cannot read goes as it is.
@@ -9,7 +11,7 @@ export async function small(file) {
   if (file.size <= LIGHT) return { sent: file, shown: file }
   let bitmap
   try {
-    bitmap = await createImageBitmap(file, { imageOrientation: "from-image" })
+    bitmap = await createImageBitmap(file, AS_STORED)
   } catch {
     return { sent: file, shown: null }
   }

@@ -74,7 +74,9 @@ function tray(fresh) {
   const pictures = loose.slice(0, SHOWN).map(file => {
     const image = make("img", { alt: file.name, width: 56, height: 56, decoding: "async" })
     small(file).then(({ shown }) => {
-      if (shown) image.src = URL.createObjectURL(shown)
+      if (!shown) return
+      image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true })
+      image.src = URL.createObjectURL(shown)
     })
     return make("li", {}, image)
   })
