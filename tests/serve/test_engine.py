@@ -152,6 +152,22 @@ def test_killed_between_the_version_and_its_end_nothing_is_learned_twice(
     again.close()
 
 
+def test_a_lesson_that_is_saved_is_learned_whatever_fails_then(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("whoever answers is gone")
+
+    engine = LocalEngine(shop)
+    add(engine)
+    monkeypatch.setattr(engine._answerer, "install", broken)
+    assert over(engine, engine.learn()).state == "failed"
+    assert engine.lessons.waiting == []
+    assert ask(engine).version == 1
+    engine.close()
+    again = LocalEngine(shop)
+    assert (again.present.number, again.lessons.waiting) == (2, [])
+    again.close()
+
+
 def test_a_full_disk_leaves_the_version_and_the_lesson(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, content: bytes) -> None:
         path.with_name(f".{path.name}.partial").write_bytes(content[:10])

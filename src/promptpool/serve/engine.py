@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -143,6 +143,7 @@ class LocalEngine:
             table, taken = self.lessons.take(job.id)
             future = self._changes.submit(self._learn, job.id, table, taken)
         except BaseException:
+            self.lessons.put_back(job.id)
             self.jobs.drop(job.id)
             self._changing.release()
             raise
@@ -166,14 +167,25 @@ class LocalEngine:
 
     def _ended(self, job: str, ended: Future[dict[str, Any]]) -> None:
         error = ended.exception()
-        if error is None:
-            self.jobs.change(job, state="done", report=ended.result())
-        else:
+        try:
+            if error is None:
+                self.jobs.change(job, state="done", report=ended.result())
+                return
             if not isinstance(error, BadFileError | OSError | ValueError | StoppedError):
                 log.error("a lesson failed", exc_info=error)
-            self.lessons.put_back(job)
+            if self._is_saved(job):
+                self.lessons.learned(job)
+            else:
+                self.lessons.put_back(job)
             self.jobs.change(job, state="failed", error=plain(error, self.folder))
-        self._changing.release()
+        finally:
+            self._changing.release()
+
+    def _is_saved(self, job: str) -> bool:
+        """True if the lesson of a job is in the version on disk, whatever happened then."""
+        with suppress(BadFileError):
+            return any(lesson.get("source") == job for lesson in files.read_header(self.folder)["lessons"])
+        return False
 
     def forget(self, label: str) -> int:
         """Take a class out; returns the new version."""

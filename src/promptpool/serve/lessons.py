@@ -142,7 +142,7 @@ class Lessons:
     def learned(self, job: str) -> None:
         """The job's pictures are in a version that is on disk."""
         with self._guard:
-            found = self._taken.pop(job)
+            found = self._taken.pop(job, ())
             with suppress(OSError):  # then they go at the next start
                 self._remove([each.id for each in found])
                 self._table(job).unlink(missing_ok=True)
