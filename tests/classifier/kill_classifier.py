@@ -55,7 +55,7 @@ class Dying:
                 self.count(number)
             sync(number)
 
-        os.fsync = dying_sync  # of which no hook hears
+        setattr(os, "fsync", dying_sync)  # noqa: B010  (of which no hook hears)
 
     def hear(self, event: str, given: tuple[Any, ...]) -> None:
         if event not in EVENTS or not str(given[0]).startswith(self.folder):
