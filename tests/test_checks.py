@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from promptpool.checks import above_zero, at_least, one_of, zero_or_more
+from promptpool.checks import above_zero, at_least, at_most, below_one, one_of, whole_number, zero_or_more
 
 
 def test_values_that_can_be_meant_pass() -> None:
@@ -15,6 +15,9 @@ def test_values_that_can_be_meant_pass() -> None:
     at_least(1, epochs=1, batch_size=16)
     zero_or_more(pull=0.0, strength=3)
     above_zero(rate=1e-8)
+    at_most(4, parts=4)
+    whole_number(1, top=1)
+    below_one(share=0)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,12 @@ def test_values_that_can_be_meant_pass() -> None:
     [
         (lambda: one_of(("near", "far"), distance="nigh"), "distance = 'nigh': must be one of near, far"),
         (lambda: at_least(2, outputs=3, recent=1), "recent = 1: must be at least 2"),
+        (lambda: at_most(4, parts=5), "parts = 5: must be at most 4"),
+        (lambda: whole_number(1, top=0), "top = 0: must be a whole number, at least 1"),
+        (lambda: whole_number(1, top=1.5), "top = 1.5: must be a whole number, at least 1"),
+        (lambda: whole_number(1, top=None), "top = None: must be a whole number, at least 1"),
+        (lambda: below_one(share=1), "share = 1: must be 0 or more and below 1"),
+        (lambda: below_one(share="all"), "share = 'all': must be 0 or more and below 1"),  # type: ignore[arg-type]
         (lambda: zero_or_more(pull=-0.5), "pull = -0.5: must be 0 or more"),
         (lambda: zero_or_more(pull=math.inf), "pull = inf: must be 0 or more"),
         (lambda: zero_or_more(pull=math.nan), "pull = nan: must be 0 or more"),

@@ -128,7 +128,7 @@ def knows(classifier: ContinualClassifier) -> list[Any]:
         len(classifier.lessons),
         classifier.counts(),
         weight.shape,
-        float(weight.double().sum()),
+        round(float(weight.double().sum()), 6),
     ]
 
 
@@ -615,6 +615,7 @@ def test_a_disk_that_is_full_at_any_moment(verb: str, kind: int, scene: Scene) -
     folder = scene.here / "deep" / "shop" if verb == "save anew" else scene.shop
     disk = failing_disk(scene.patch, kind)
     before, refusals = looked_at(scene.shop.parent), 0
+    scene.exact.new_thumbnails = {} if verb == "undo" else {1: b"one", 2: b"two"}
     for disk.left in range(100):
         error = failure(partial(files.undo, folder) if verb == "undo" else partial(scene.exact.save, folder))
         if error is None:
@@ -652,6 +653,13 @@ def test_a_full_disk_is_told_in_a_line(scene: Scene) -> None:
         assert result.exit_code == 2, words
         assert "No space left on device" in result.stderr
         assert looked_at(scene.shop.parent) == before
+
+
+def test_some_files_that_are_no_pictures_are_told_and_the_others_answered(scene: Scene) -> None:
+    result = typed("predict", scene.shop, one_bad(scene), "--csv")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 6
+    assert result.stderr == "promptpool: 1 of 5 files could not be read\n"
 
 
 def test_one_word_in_two_normal_forms_is_one_class(scene: Scene) -> None:

@@ -238,3 +238,10 @@ def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: 
     assert typed("predict", tmp_path / "nothing", months[0]).exit_code == 2
     assert typed("forget", shop, "zebra").stderr.startswith("promptpool: 'zebra': no such class")
     assert typed("learn", months[0], months[1]).exit_code == 2  # a folder with other things in it
+
+
+def test_pictures_of_a_test_folder_are_evaluated(weights: Path, tmp_path: Path) -> None:
+    names = [f"{part}/{label}/{n}.png" for part in ("train", "test") for label in "ab" for n in range(3)]
+    both = write_images(tmp_path / "both", [*names, "test/a/3.png"])
+    assert "6 in" in typed("learn", tmp_path / "shop", both, "--backbone", weights).stdout
+    assert "of 7 pictures are right" in typed("evaluate", tmp_path / "shop", both).stdout

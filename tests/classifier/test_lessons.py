@@ -146,6 +146,17 @@ def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return count
 
 
+def test_a_full_disk_does_not_end_a_lesson(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(teaching, "SECONDS", 0.0)
+    monkeypatch.setattr(teaching, "save_checkpoint", full)
+    classifier = new(weights, "l2p")
+    classifier.learn(*some(0, 1), progress=tmp_path)
+    assert classifier.labels == (NAMES[0], NAMES[10])
+
+
 def test_what_another_lesson_had_begun_is_not_gone_on_with(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

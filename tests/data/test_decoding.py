@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from promptpool.data import decoding
-from promptpool.data.decoding import decode
+from promptpool.data.decoding import decode, pixels_of
 from promptpool.errors import BadFileError
 
 Pixels = npt.NDArray[np.uint8]
@@ -413,3 +413,13 @@ def test_decoding_on_threads_silences_only_itself() -> None:
         for thread in threads:
             thread.join()
     assert failures == []
+
+
+def test_an_image_that_is_open_has_the_pixels_of_its_file() -> None:
+    """Upright and on white, as its file is."""
+    turned, file = Image.Exif(), io.BytesIO()
+    turned[ORIENTATION] = 6
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 14, 4), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "PNG", exif=turned)
+    opened = pixels_of(Image.open(file), "open", 8)
+    np.testing.assert_array_equal(opened, decode(file.getvalue(), "file", 8))

@@ -8,7 +8,8 @@
     .lesson/              how far a lesson is that was not finished
 
 Only `model.safetensors` counts, and it is replaced at one moment: whoever looks sees the old version or the new one,
-whatever is killed when. Reading one runs no code. The backbone is not in it, but its name and hash are.
+whatever is killed when. Reading one runs no code, what it says is checked before it is used (`headers.py`), and
+checksums tell of bits that a disk has turned. The backbone is not in it, but its name and hash are.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def alone(folder: Path) -> Iterator[None]:
     except BlockingIOError as error:
         raise BadFileError(f"{folder}: another process is at work on this classifier, try again later") from error
     finally:
-        for each in [*(folder / name for name in (VERSIONS, THUMBNAILS) if new), *new]:
-            with suppress(OSError):  # nothing came of a new one
+        for each in (folder / VERSIONS, folder / THUMBNAILS, *new):
+            with suppress(OSError):  # which goes if nothing came of it
                 each.rmdir()
 
 
@@ -84,12 +85,16 @@ def save(classifier: ContinualClassifier, folder: Path) -> None:
     learned = {"learned": _learned(classifier), "pictures": known.pictures._asdict(), "held": held}
     header["learner"] = pack(learned, tensors)
     text = json.dumps(header | {"crc": _checksum(tensors)})
+    thumbnails = _new_thumbnails(classifier, folder)
     try:
-        _write_thumbnails(classifier, folder)
+        for path, content in thumbnails.items():
+            write_whole(path, content)
         write_whole(_version(folder, number), packed(tensors, metadata={"promptpool": text, "crc": _crc(text)}))
         _install(folder, number)
     except BaseException:
         _remove_after(folder, present)
+        for path in thumbnails:
+            path.unlink(missing_ok=True)
         raise
     with suppress(OSError, KeyboardInterrupt):  # it is saved, the rest can wait
         classifier.new_thumbnails.clear()
@@ -109,11 +114,10 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
     return str(found)
 
 
-def _write_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
-    for identity, content in classifier.new_thumbnails.items():
-        path = thumbnail_path(folder, id_text(identity))
-        if not path.exists():
-            write_whole(path, content)
+def _new_thumbnails(classifier: ContinualClassifier, folder: Path) -> dict[Path, bytes]:
+    """Those that are not there yet."""
+    found = {thumbnail_path(folder, id_text(key)): content for key, content in classifier.new_thumbnails.items()}
+    return {path: content for path, content in found.items() if not path.exists()}
 
 
 def _remove_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
