@@ -61,7 +61,7 @@ kill-test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/classifier
 	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q -s tests/serve/test_process.py -k killed
 
-# Requests made up from the server's own description, some thousand of them: none may be a mistake of the server.
+# Requests made up from the server's own description, some eight hundred: none may be a mistake of the server.
 fuzz-test: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'schemathesis>=4'
 	PROMPTPOOL_REQUIRE_FUZZ=1 $(BIN)/python -m pytest -q -s -m fuzz

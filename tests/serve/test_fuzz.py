@@ -64,7 +64,7 @@ def tried(operation: Any, mode: Any) -> int:
         count += 1
         if count % 2:
             put_pictures(case.body, count)
-        response = case.call(headers={"X-Promptpool": "1", "Host": "localhost"})
+        response = case.call(headers={"X-Promptpool": "1", "Host": "localhost"}, timeout=300)
         if response.status_code != MISSING:
             case.validate_response(response, checks=wanted)
 

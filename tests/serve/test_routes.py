@@ -158,6 +158,9 @@ def test_onnx_is_for_those_who_have_it(client: TestClient, monkeypatch: pytest.M
     def written(classifier: ContinualClassifier, path: Path) -> None:
         path.write_bytes(f"onnx {len(classifier.labels)}".encode())
 
+    with knowing.EXPORTING:
+        busy = client.get("/export?format=onnx")
+    assert (busy.status_code, busy.headers["Retry-After"]) == (429, "5")
     for export, status in ((missing, 501), (impossible, 409), (written, 200)):
         monkeypatch.setattr(ContinualClassifier, "export_onnx", export)
         answer = client.get("/export?format=onnx")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tempfile
+import threading
 import zipfile
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,10 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from promptpool.classifier import files
 from promptpool.classifier.pictures import checked_label
-from promptpool.serve.answering import copy_to_change
 from promptpool.serve.engine import Engine
 from promptpool.serve.facts import DRAWINGS, history
-from promptpool.serve.limits import RefusedError
+from promptpool.serve.limits import RefusedError, full
 from promptpool.serve.models import (
     About,
     Classes,
@@ -33,6 +34,7 @@ from promptpool.serve.models import (
 from promptpool.serve.routes.shared import TheEngine, errors
 
 Format = Annotated[Literal["zip", "onnx"], Query(alias="format")]
+EXPORTING = threading.Lock()
 THUMBNAIL = re.compile("[0-9a-f]{16}")
 router = APIRouter(tags=["know"])
 
@@ -133,7 +135,7 @@ def thumbnail(identity: str, engine: TheEngine) -> FileResponse:
     response_class=FileResponse,
     responses={
         200: {"content": {"application/zip": {}, "application/octet-stream": {}}, "description": "The file."},
-        **errors(409, 422, 501, 507),
+        **errors(409, 422, 429, 501, 507),
     },
 )
 def export(engine: TheEngine, format_: Format = "zip") -> FileResponse:
@@ -172,12 +174,19 @@ def _packed(engine: Engine, path: Path) -> int:
 
 
 def _as_onnx(engine: Engine, path: Path) -> int:
-    """Write the model in ONNX; returns its version."""
-    present = engine.present
+    """Write the model in ONNX; returns its version.
+
+    Who traces a model puts other parameters in place for a while, so this needs a whole copy, and one at a time.
+    """
+    if not EXPORTING.acquire(blocking=False):
+        raise full("another ONNX file is being made", retry=5)
     try:
-        copy_to_change(present.classifier).export_onnx(path)
+        present = engine.present
+        copy.deepcopy(present.classifier).export_onnx(path)
     except ModuleNotFoundError as error:
         raise RefusedError(501, str(error)) from error
     except (RuntimeError, ValueError) as error:
         raise RefusedError(409, " ".join(str(error).split())) from error
+    finally:
+        EXPORTING.release()
     return present.number
