@@ -180,8 +180,8 @@ def test_a_run_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         for number in range(5):
             pixels = dice.integers(0, 256, (32, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "pictures" / label / f"{number}.png")
-    arguments = ["run", "own-l2p", "--data", str(tmp_path / "pictures"), f"backbone.name={DINO}", "plan.epochs=1"]
-    ran = CliRunner().invoke(app, arguments)
+    arguments = ["run", "own-l2p", "--data", str(tmp_path / "pictures"), f"backbone.name={DINO}"]
+    ran = CliRunner().invoke(app, [*arguments, "plan.epochs=1", "plan.least_steps=0"])
     assert ran.exit_code == 0, ran.output
     (run,) = (tmp_path / "runs").iterdir()
     assert f'name = "{DINO}"' in (run / "config.toml").read_text()

@@ -1,19 +1,24 @@
 """Stand-ins for Windows: the modules it lacks cannot be imported, and `msvcrt` locks within this process.
 
-python tests/without_posix.py import            import every module of promptpool
-python tests/without_posix.py run PRESET ...    promptpool, with these arguments
+    python tests/without_posix.py '[["run", "PRESET", ...], ...]'
+
+Imports every module of promptpool, then is promptpool with each of these arguments in turn. Prints as JSON the modules'
+names, and for each command what it printed and how many locks it took and left.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
+import json
 import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from io import StringIO
 from types import ModuleType
 
 MISSING = ("fcntl", "grp", "pwd", "resource", "termios")
@@ -50,25 +55,32 @@ class Locks(ModuleType):
         self.taken += mode != self.LK_UNLCK
 
 
-def main(arguments: Sequence[str]) -> None:
+def imported() -> list[str]:
+    """The names of all modules of promptpool, once they are imported."""
+    import promptpool
+
+    names = [module.name for module in pkgutil.walk_packages(promptpool.__path__, "promptpool.")]
+    names.remove("promptpool.__main__")
+    for name in names:
+        importlib.import_module(name)
+    return names
+
+
+def main(commands: Sequence[Sequence[str]]) -> None:
     for name in MISSING:
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, Refusal())
-    if arguments == ["import"]:
-        import promptpool
-
-        for module in pkgutil.walk_packages(promptpool.__path__, "promptpool."):
-            if module.name != "promptpool.__main__":
-                importlib.import_module(module.name)
-                sys.stdout.write(f"{module.name}\n")
-        return
+    names = imported()
     from promptpool.cli import app
 
-    locks = Locks()
-    sys.modules["msvcrt"] = locks  # only now: `subprocess` takes a system that has it for Windows
-    app(list(arguments), standalone_mode=False)
-    sys.stdout.write(f"{locks.taken} taken, {len(locks.held)} held\n")
+    told: list[tuple[str, int, int]] = []
+    for arguments in commands:
+        sys.modules["msvcrt"] = locks = Locks()  # only now: `subprocess` takes a system that has it for Windows
+        with redirect_stdout(StringIO()) as printed:
+            app(list(arguments), standalone_mode=False)
+        told.append((printed.getvalue(), locks.taken, len(locks.held)))
+    json.dump({"modules": names, "commands": told}, sys.stdout)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.loads(sys.argv[1]))

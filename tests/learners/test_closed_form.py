@@ -11,7 +11,7 @@ from torch import Tensor
 from promptpool.backbones.resnet import resnet18
 from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import ImageView
-from promptpool.learners import closed_form
+from promptpool.learners import adaptation, closed_form
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
@@ -30,6 +30,11 @@ CASES: tuple[dict[str, Any], ...] = (
     {"keep": "features"},
     {"shrinkage": 0.2, "ridge": 3.0},
 )
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptation, "LEAST_STEPS", 20)
 
 
 def learner_of(**values: Any) -> ClosedForm:
