@@ -116,6 +116,21 @@ def test_a_class_can_have_another_name_or_join_another(weights: Path) -> None:
         classifier.rename(NAMES[0], " ")
 
 
+def test_a_picture_of_both_classes_counts_once_when_they_become_one(weights: Path) -> None:
+    """Otherwise its copy answers for it where it is judged as if it had not been learned."""
+    classifier, once = taught(weights, [[0, 1, 2]]), taught(weights, [[0, 1, 2]])
+    x, _ = lesson([2])
+    classifier.learn(x, ["two"] * 12)
+    classifier.rename("two", NAMES[2])
+    assert isinstance(classifier.learner, ClosedForm)
+    assert classifier.counts() == once.counts()
+    assert classifier.learner.sums.counts.tolist() == [12, 12, 12, 0]
+    assert classifier.accuracies() == once.accuracies()
+    classifier.take_out(2)
+    assert classifier.learner.sums.counts.tolist() == [12, 12, 12, 0]
+    assert answers(classifier) == answers(once)
+
+
 def test_a_known_label_is_the_same_class(weights: Path) -> None:
     classifier = taught(weights, [[0, 1]])
     x, _ = lesson([1, 2])

@@ -216,6 +216,16 @@ def typed(*words: str | Path) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+def test_thumbnails_of_both_go_into_a_merged_one(weights: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        pictures = write_images(tmp_path / f"{name} pictures", [f"{name}/{n}.png" for n in range(3)])
+        assert typed("learn", tmp_path / name, pictures, "--backbone", weights, "--thumbnails").exit_code == 0
+    merged = typed("merge", tmp_path / "a", tmp_path / "b", "--into", tmp_path / "both")
+    assert "knows 2 classes" in merged.output
+    names = {path.name for each in "ab" for path in (tmp_path / each / "thumbnails").iterdir()}
+    assert {path.name for path in (tmp_path / "both" / "thumbnails").iterdir()} == names
+
+
 def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where pages go
     shop, months = tmp_path / "shop", []
@@ -238,7 +248,7 @@ def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: 
     assert "knows 2 classes: b, c" in typed("forget", shop, "a").output
     assert "knows 2 classes: b, dog" in typed("rename", shop, "c", "dog").output
     assert typed("undo", shop).output.strip().endswith("version 3 again: 2 lessons, 2 classes: b, c")
-    assert "knows 2 classes" in typed("merge", shop, shop, "--into", tmp_path / "both").output
+    assert "is the same classifier" in typed("merge", shop, shop, "--into", tmp_path / "both").stderr
     refused = typed("learn", shop, months[0], "--method", "l2p")
     assert refused.exit_code == 2
     assert "was made with closed-form" in refused.stderr

@@ -150,6 +150,8 @@ def test_a_server_among_other_commands(tmp_path: Path) -> None:
         assert "0123456789abcdef" not in (shop / NOTE).read_text()
         second = typed("serve", shop, "--port", "0")
         assert (second.exit_code, "another process is at work" in second.stderr) == (2, True)
+        for words in (("undo", shop), ("forget", shop, "x"), ("rename", shop, "x", "y")):
+            assert f"is served at {client.address}, which alone changes it" in typed(*words).stderr
         refused = typed("learn", shop, more)
         assert refused.exit_code == 2
         assert "which alone changes it: --send sends it the lesson" in refused.stderr

@@ -186,6 +186,10 @@ def test_similar_pictures_are_shown_where_small_ones_are_kept(tmp_path: Path) ->
             assert max(Image.open(io.BytesIO(small.content)).size) <= 96
         for name in ("0" * 16, "..%2f..%2fmodel", "%2e%2e", answer["similar"][0]["thumbnail"][12:] + ".jpg"):
             assert client.get(f"/thumbnails/{name}").status_code == 404
+        for path in (tmp_path / "shop" / "thumbnails").iterdir():  # as after forget and undo
+            path.unlink()
+        answer = client.post("/predict", files=[("files", ("a.png", picture("red", 50)))]).json()["predictions"][0]
+        assert answer["similar"] == []
     engine.close()
 
 

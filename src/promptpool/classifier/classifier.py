@@ -433,8 +433,10 @@ class ContinualClassifier:
         if new not in self.known.labels:
             self.known.labels[number] = new
             return
-        into = self.known.labels.index(new)
-        self._exact("make one class of two").relabel(number, into)
+        into, learner = self.known.labels.index(new), self._exact("make one class of two")
+        both = self.known.pictures.in_both(number, into)
+        learner.take_out((learner.labels == number) & torch.isin(learner.ids, both))  # a picture counts once
+        learner.relabel(number, into)
         self.known.join_class(number, into)
         self._calibrate()
 

@@ -133,6 +133,12 @@ def thumbnail_path(folder: Path, identity: str) -> Path:
     return folder / THUMBNAILS / f"{identity}.jpg"
 
 
+def thumbnails(classifier: ContinualClassifier, folder: Path) -> dict[int, bytes]:
+    """Those in a folder that are of pictures of a classifier, by the ids of these."""
+    paths = {each: thumbnail_path(folder, id_text(each)) for each in classifier.known.pictures.ids.tolist()}
+    return {identity: path.read_bytes() for identity, path in paths.items() if path.is_file()}
+
+
 def progress_folder(folder: Path) -> Path:
     """Where the next lesson notes how far it is; what another version had begun is removed."""
     model = folder / MODEL

@@ -69,6 +69,11 @@ class Pictures(NamedTuple):
         pairs = zip(self.ids.tolist(), self.owners.tolist(), strict=True)
         return {pair: place for place, pair in enumerate(pairs)}
 
+    def in_both(self, first: int, second: int) -> Tensor:
+        """The ids of pictures that were learned as one class and as another."""
+        own = self.ids[self.owners == first]
+        return own[torch.isin(own, self.ids[self.owners == second])]
+
 
 def no_pictures() -> Pictures:
     nothing = torch.zeros(0, dtype=torch.long)

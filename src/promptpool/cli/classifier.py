@@ -194,7 +194,7 @@ def show(name: Name) -> None:
             "method": header["method"],
             "backbone": f"{header['backbone']['name']} at {header['backbone']['image_size']} pixels",
             "lessons": f"{len(classifier.lessons)}, version {header['version']}",
-            "model": decimal((name / files.MODEL).stat().st_size) + f" ({decimal(size)} with earlier versions)",
+            "model": decimal((name / files.MODEL).stat().st_size) + f" ({decimal(size)} the whole folder)",
         }
         error = classifier.known.calibration.error
         if error is not None:
@@ -236,9 +236,13 @@ def merge(
     with _errors(), files.alone(into):
         if files.is_classifier(into):
             raise BadFileError(f"{into}: a classifier is here already")
+        if first.resolve() == second.resolve():
+            raise ConfigError(f"{second}: is the same classifier; merge takes two")
         files.check_place(into)
         classifier = files.load(first)
         classifier.merge(files.load(second))
+        if classifier.thumbnails:
+            classifier.new_thumbnails = files.thumbnails(classifier, first) | files.thumbnails(classifier, second)
         files.save(classifier, into)
         typer.echo(f"{printable(str(into))} knows {len(classifier.labels)} classes")
 
@@ -246,11 +250,12 @@ def merge(
 def history(name: Name) -> None:
     """The lessons of a classifier."""
     with _errors():
-        table = Table("lesson", "when", "pictures", "new classes", "right, held out", box=None)
+        table = Table("lesson", "when (UTC)", "pictures", "new classes", "right, held out", box=None)
         for lesson in files.read_header(name)["lessons"]:
             share = "-" if lesson["accuracy"] is None else f"{100 * lesson['accuracy']:.1f} %"
             pictures = f"{sum(lesson['counts'].values()):,}"
-            table.add_row(str(lesson["number"]), lesson["when"], pictures, escape(_listed(lesson["new"], 6)), share)
+            when = lesson["when"][:16].replace("T", " ")  # to the minute
+            table.add_row(str(lesson["number"]), when, pictures, escape(_listed(lesson["new"], 6)), share)
         Console().print(table)
 
 
@@ -265,6 +270,7 @@ def undo(
         return
     with _errors():
         files.read_header(name)
+        _check_not_served(name)
         with files.alone(name):
             number = files.undo(name)
         header = files.read_header(name)
@@ -278,9 +284,16 @@ def undo(
 def _changed(name: Path) -> Iterator[ContinualClassifier]:
     with _errors():
         files.read_header(name)
+        _check_not_served(name)
         with files.alone(name):
             classifier = files.load(name)
             yield classifier
             files.save(classifier, name)
             known = f"{len(classifier.labels)} classes: {_listed(list(classifier.labels))}"
             typer.echo(f"{printable(str(name))} knows {known}")
+
+
+def _check_not_served(name: Path) -> None:
+    """Say where a classifier can be changed while a server has it."""
+    if (server := server_of(name)) is not None:
+        raise ConfigError(f"{name} is served at {server.address}, which alone changes it: do it there, or stop it")

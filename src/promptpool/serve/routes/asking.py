@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
 from promptpool.classifier.answers import Prediction
+from promptpool.classifier.files import thumbnail_path
 from promptpool.classifier.pictures import UNKNOWN
 from promptpool.serve.answering import Wish
 from promptpool.serve.bodies import asked_pictures, decoded
@@ -46,14 +48,15 @@ async def predict(
         answered = await asyncio.wrap_future(engine.ask(pictures, wishes))
         version, answers = answered.version, iter(answered.answers)
     told = [
-        _refused(file.name, each.error) if each.pixels is None else _told(next(answers))
+        _refused(file.name, each.error) if each.pixels is None else _told(next(answers), engine.folder)
         for file, each in zip(files, found, strict=True)
     ]
     _count(engine, told)
     return Predictions(version=version, predictions=told)
 
 
-def _told(found: Prediction) -> PredictionOut:
+def _told(found: Prediction, folder: Path) -> PredictionOut:
+    kept = [each for each in found.similar if thumbnail_path(folder, each[0]).is_file()]  # undo brings none back
     return PredictionOut(
         name=found.name,
         label=found.label,
@@ -62,7 +65,7 @@ def _told(found: Prediction) -> PredictionOut:
         confidence=found.confidence,
         top=[Candidate(label=label, confidence=share) for label, share in found.top],
         prompts=None if found.prompts is None else list(found.prompts),
-        similar=[Similar(label=label, thumbnail=f"/thumbnails/{identity}") for identity, label in found.similar],
+        similar=[Similar(label=label, thumbnail=f"/thumbnails/{identity}") for identity, label in kept],
         error=None,
     )
 
