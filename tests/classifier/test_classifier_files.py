@@ -216,6 +216,18 @@ def typed(*words: str | Path) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+def test_thumbnails_of_a_lesson_go_when_it_is_undone(weights: Path, tmp_path: Path) -> None:
+    classifier = ContinualClassifier(weights, projections=50, thumbnails=True)
+    classifier.learn(PICTURES.x[:16], LABELS[:16])
+    classifier.save(tmp_path / "shop")
+    first = sorted((tmp_path / "shop" / "thumbnails").iterdir())
+    classifier.learn(PICTURES.x[16:24], LABELS[16:24])
+    classifier.save(tmp_path / "shop")
+    assert len(list((tmp_path / "shop" / "thumbnails").iterdir())) == 24
+    files.undo(tmp_path / "shop")
+    assert sorted((tmp_path / "shop" / "thumbnails").iterdir()) == first
+
+
 def test_thumbnails_of_both_go_into_a_merged_one(weights: Path, tmp_path: Path) -> None:
     for name in "ab":
         pictures = write_images(tmp_path / f"{name} pictures", [f"{name}/{n}.png" for n in range(3)])

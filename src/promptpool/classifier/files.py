@@ -98,7 +98,7 @@ def save(classifier: ContinualClassifier, folder: Path) -> None:
         raise
     with suppress(OSError, KeyboardInterrupt):  # it is saved, the rest can wait
         classifier.new_thumbnails.clear()
-        _remove_thumbnails(classifier, folder)
+        _remove_thumbnails(classifier.known.pictures, folder)
         shutil.rmtree(folder / LESSON, ignore_errors=True)
 
 
@@ -120,9 +120,9 @@ def _new_thumbnails(classifier: ContinualClassifier, folder: Path) -> dict[Path,
     return {path: content for path, content in found.items() if not path.exists()}
 
 
-def _remove_thumbnails(classifier: ContinualClassifier, folder: Path) -> None:
+def _remove_thumbnails(pictures: Pictures, folder: Path) -> None:
     """Remove those of pictures that are not learned any more."""
-    learned = {id_text(identity) for identity in classifier.known.pictures.ids.tolist()}
+    learned = {id_text(identity) for identity in pictures.ids.tolist()}
     for path in (folder / THUMBNAILS).glob("*.jpg"):
         if path.stem not in learned:
             path.unlink(missing_ok=True)
@@ -210,6 +210,9 @@ def undo(folder: Path) -> int:
         raise BadFileError(f"{folder}: there is no version before this one")
     _install(folder, earlier[-1])
     _remove_after(folder, earlier[-1])
+    with suppress(OSError):  # it is undone, the rest can wait
+        header, tensors = _content(folder / MODEL)
+        _remove_thumbnails(_pictures(unpack(header["learner"], tensors)), folder)
     return earlier[-1]
 
 
