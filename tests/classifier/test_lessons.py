@@ -16,7 +16,7 @@ from promptpool import ContinualClassifier
 from promptpool.backbones.vit import ViT
 from promptpool.classifier import files, judging, teaching
 from promptpool.classifier.answers import id_text
-from promptpool.classifier.lessons import small_grey
+from promptpool.classifier.lessons import Change, small_grey
 from promptpool.learners import LEARNERS
 from promptpool.learners.base import Learner
 from promptpool.progress import heard_by
@@ -239,8 +239,18 @@ def test_the_closed_form_judges_with_and_without_held_out_pictures(keep: str, ke
 
 
 def test_classes_that_suffer_are_named() -> None:
-    found = judging.suffered({0: 0.9, 1: 0.8, 2: 0.5, 3: 1.0}, {0: 0.9, 1: 0.5, 2: 0.45, 4: 0.0}, ["a", "b", "c", "d"])
-    assert [(change.label, change.before, change.after) for change in found] == [("b", 0.8, 0.5), ("c", 0.5, 0.45)]
+    labels = torch.tensor([0] * 10 + [1] * 10 + [2] * 10)
+    before, after = (judged(labels, wrong) for wrong in ((1, 2, 5), (2, 6, 5)))
+    found = judging.suffered(before, after, ["a", "b", "c"])
+    assert found == (Change("b", 0.8, 0.4),)  # a lost one picture only
+
+
+def judged(labels: Tensor, wrong: tuple[int, ...]) -> judging.Judged:
+    """Answers of which so many are wrong, class by class."""
+    answers = labels.clone()
+    for label, count in enumerate(wrong):
+        answers[10 * label : 10 * label + count] = (label + 1) % 3
+    return judging.Judged(torch.nn.functional.one_hot(answers, 3).double(), labels)
 
 
 def test_a_memory_has_its_places_for_every_class(weights: Path, tmp_path: Path) -> None:

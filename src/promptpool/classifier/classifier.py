@@ -199,7 +199,7 @@ class ContinualClassifier:
             accuracy=right,
             before=before.accuracy,
             after=after.accuracy,
-            suffered=judging.suffered(before.by_class(), after.by_class(), known.labels),
+            suffered=judging.suffered(before, after, known.labels),
             doubtful=self._doubtful(learned, tuple(name for name, out in zip(names, held, strict=True) if not out)),
             duplicates=len(found.examples) - len(fresh),
             near=near,

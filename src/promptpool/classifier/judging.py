@@ -21,7 +21,7 @@ from promptpool.data.stream import Batch
 from promptpool.learners.base import Learner
 from promptpool.learners.closed_form import ClosedForm
 
-WORSE = 0.02  # a class that loses less has not suffered
+WORSE = 2  # pictures that a class must lose to have suffered
 NAMED = 5  # classes that suffered, of which a lesson tells
 
 
@@ -116,8 +116,10 @@ def calibration(found: Judged, known_classes: int) -> Calibration:
     return calibrated(found.scores, found.labels, found.distances, whole=len(found.by_class()) >= known_classes)
 
 
-def suffered(before: dict[int, float], after: dict[int, float], labels: list[str]) -> tuple[Change, ...]:
-    """The classes that lost most between two judgements."""
-    changes = [Change(labels[c], before[c], after[c]) for c in sorted(before.keys() & after.keys())]
-    lost = [change for change in changes if change.after < change.before - WORSE]
+def suffered(before: Judged, after: Judged, labels: list[str]) -> tuple[Change, ...]:
+    """The classes that lost most between two judgements of the same examples."""
+    was, now, sizes = before.by_class(), after.by_class(), torch.bincount(before.labels).tolist()
+    changes = [Change(labels[c], was[c], now[c]) for c in sorted(was.keys() & now.keys())]
+    numbers = {labels[c]: size for c, size in enumerate(sizes)}
+    lost = [each for each in changes if (each.before - each.after) * numbers[each.label] > WORSE - 0.5]
     return tuple(sorted(lost, key=lambda change: change.after - change.before)[:NAMED])

@@ -21,7 +21,7 @@ from promptpool.classifier.answers import Prediction
 from promptpool.classifier.classifier import METHOD, ContinualClassifier
 from promptpool.classifier.lessons import Lesson
 from promptpool.classifier.pictures import UNKNOWN
-from promptpool.cli.display import in_words, pairs_table, reading
+from promptpool.cli.display import in_words, labels_table, pairs_table, reading
 from promptpool.cli.display import listed as _listed
 from promptpool.cli.errors import classifier_errors as _errors
 from promptpool.cli.serve import send_lesson
@@ -110,7 +110,7 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
         rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate judges on them"
     Console().print(pairs_table(f"lesson {lesson.number}", rows))
     if lesson.doubtful:
-        table = Table("picture", "its label", "looks like", box=None, title="labels to look at", title_justify="left")
+        table = labels_table()
         for row in lesson.doubtful:
             table.add_row(*map(escape, row))
         Console().print(table)

@@ -157,6 +157,12 @@ def pairs_table(title: str, rows: dict[str, str]) -> Table:
     return grid
 
 
+def labels_table() -> Table:
+    """The head of a table of pictures that look like another class than their label says."""
+    title = "labels to look at first, if any are wrong"
+    return Table("picture", "its label", "looks like", box=None, title=title, title_justify="left")
+
+
 def listed(labels: Sequence[str], most: int = 12) -> str:
     """The first of some labels, and how many more there are."""
     return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "") or "-"

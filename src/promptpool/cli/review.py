@@ -21,7 +21,7 @@ from promptpool.classifier.looking import Seen, has_labels, look, with_labels, w
 from promptpool.classifier.review import margins
 from promptpool.classifier.review_page import labelled_page, learned_text, nearest, new_text, unlabelled_page
 from promptpool.cli.classifier import Name
-from promptpool.cli.display import page_place, pairs_table, reading
+from promptpool.cli.display import labels_table, page_place, pairs_table, reading
 from promptpool.cli.errors import classifier_errors
 from promptpool.errors import skipped_text
 from promptpool.files import write_whole
@@ -110,7 +110,7 @@ def _tell_labelled(seen: Seen, found: Doubts) -> None:
     rows |= {"files": skipped_text(seen.skipped)} if seen.skipped else {}
     Console().print(pairs_table("review", rows))
     if found.wrong:
-        table = Table("picture", "its label", "looks like", box=None, title="labels to look at", title_justify="left")
+        table = labels_table()
         for row, other in found.wrong[:LINES]:
             share = float(seen.shares[row, seen.classes.index(other)])
             table.add_row(escape(seen.names[row]), escape(seen.labels[row]), f"{escape(other)} {100 * share:.0f} %")

@@ -14,11 +14,10 @@ from urllib.parse import quote
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from promptpool.classifier import files
 from promptpool.classifier.classifier import ContinualClassifier
-from promptpool.cli.display import in_words, pairs_table, reading
+from promptpool.cli.display import in_words, labels_table, pairs_table, reading
 from promptpool.cli.errors import user_errors
 from promptpool.client import Client, ServerError
 from promptpool.data.own.own import entries_of
@@ -134,7 +133,7 @@ def _tell_report(report: dict[str, Any]) -> None:
         rows["copies"] = f"{report['duplicates']:,} of pictures that it had already, not learned again"
     Console().print(pairs_table(f"lesson {report['lesson']}, version {report['version']}", rows))
     if report["doubtful"]:
-        table = Table("picture", "its label", "looks like", box=None, title="labels to look at", title_justify="left")
+        table = labels_table()
         for each in report["doubtful"]:
             table.add_row(escape(each["picture"]), escape(each["label"]), escape(each["looks_like"]))
         Console().print(table)
