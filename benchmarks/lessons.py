@@ -16,9 +16,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--image-size", type=int, default=112)
     parser.add_argument("--train", type=int, default=25, help="pictures of each class to learn")
     parser.add_argument("--test", type=int, default=20, help="pictures of each class to ask about")
+    parser.add_argument("--plot", type=Path, help="where to draw confidence against right answers")
     given = parser.parse_args(arguments)
     train, test, names = DATASETS["cifar100"](train_per_class=given.train, test_per_class=given.test)[:3]
     with tempfile.TemporaryDirectory() as place:
@@ -46,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             own = range(CLASSES // LESSONS * lesson, CLASSES // LESSONS * (lesson + 1))
             write(folder / f"lesson-{lesson + 1}", train, own, names)
         found = lessons(given.weights, given.method, given.image_size, folder, test, names)
-    print(json.dumps(vars(given) | found, indent=2))
+    if given.plot:
+        draw(found["reliability"], given.plot)
+    print(json.dumps({**vars(given), "plot": str(given.plot)} | found, indent=2))
 
 
 def write(folder: Path, examples: Examples, classes: Sequence[int], names: Sequence[str]) -> None:
@@ -57,11 +62,9 @@ def write(folder: Path, examples: Examples, classes: Sequence[int], names: Seque
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / names[label] / f"{number:03}.png")
 
 
-def lessons(
-    weights: str, method: str, size: int, folder: Path, test: Examples, names: Sequence[str]
-) -> dict[str, object]:
+def lessons(weights: str, method: str, size: int, folder: Path, test: Examples, names: Sequence[str]) -> dict[str, Any]:
     classifier = ContinualClassifier(weights, method=method, image_size=size)
-    pictures, found, seconds = test.batch(slice(None)), dict[str, object](), 0.0
+    pictures, found, seconds = test.batch(slice(None)), dict[str, Any](), 0.0
     for lesson in range(LESSONS):
         begin = time.monotonic()
         classifier.learn(folder / f"lesson-{lesson + 1}")
@@ -70,6 +73,7 @@ def lessons(
             found["unknown"] = strangers(classifier, pictures.x, pictures.y, names)
     begin = time.monotonic()
     answers = classifier.predict(pictures.x)
+    asked = time.monotonic() - begin
     right = torch.tensor([answer.guess == names[y] for answer, y in zip(answers, pictures.y.tolist(), strict=True)])
     sure = torch.tensor([answer.confidence for answer in answers])
     plain = plain_confidence(classifier, pictures.x)
@@ -77,7 +81,7 @@ def lessons(
     return found | {
         "accuracy": round(100 * float(right.double().mean()), 2),
         "seconds to learn": round(seconds, 1),
-        "seconds to ask": round(time.monotonic() - begin, 1),
+        "seconds to ask": round(asked, 1),
         "bytes": (folder / "saved" / files.MODEL).stat().st_size,
         "calibration error": round(100 * calibration_error(sure, right), 2),
         "calibration error before": round(100 * calibration_error(plain, right), 2),
@@ -124,6 +128,18 @@ def reliability(sure: Tensor, right: Tensor, bins: int = 10) -> list[tuple[float
         for here in (place == number for number in range(bins))
         if here.any()
     ]
+
+
+def draw(bins: list[tuple[float, float, int]], path: Path) -> None:
+    """How often answers are right that are so sure; on the line they are as sure as they should be."""
+    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.7", linestyle="--", linewidth=1)
+    axes.plot([sure for sure, _, _ in bins], [right for _, right, _ in bins], marker="o", color="#0072b2")
+    for sure, right, count in bins:
+        axes.annotate(f"{count:,}", (sure, right), textcoords="offset points", xytext=(6, -10), fontsize=7, color="0.4")
+    axes.set(xlabel="confidence", ylabel="share of right answers", xlim=(0, 1.05), ylim=(0, 1.05))
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":
