@@ -44,7 +44,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    return Told(found["modules"], *found["commands"], runs)
+    run, dry_run = found["commands"]
+    return Told(found["modules"], run, dry_run, runs)
 
 
 def test_every_module_can_be_imported(told: Told) -> None:
