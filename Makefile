@@ -10,8 +10,8 @@ READY := .venv/.ready
 demo: $(READY)
 	$(BIN)/promptpool demo
 
-# Files are spread over the cores, each in processes of one thread.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
+# Files are spread over the cores, each in processes of one thread. Modules are compiled once, whatever the shell says.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --dist loadfile
 test: $(READY)
 	OMP_NUM_THREADS=1 $(PYTEST)
 

@@ -9,19 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    DeiTConfig,
-    DeiTModel,
-    Dinov2Config,
-    Dinov2Model,
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersForImageClassification,
-    Dinov2WithRegistersModel,
-    PreTrainedModel,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTModel,
-)
+import transformers  # whose models are imported when they are first used
 
 from promptpool.backbones.positions import resize_positions
 from promptpool.backbones.weights import load_backbone
@@ -36,26 +24,40 @@ SIZES = {
     "patch_size": 8,
 }
 MODELS = {
-    "vit": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80)),
-    "vit without biases": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, qkv_bias=False)),
-    "vit with a classifier": lambda: ViTForImageClassification(ViTConfig(**SIZES, intermediate_size=80)),
-    "deit": lambda: DeiTModel(DeiTConfig(**SIZES, intermediate_size=80)),
-    "dinov2": lambda: Dinov2Model(Dinov2Config(**SIZES, mlp_ratio=2)),
-    "dinov2 gelu_new": lambda: Dinov2Model(Dinov2Config(**SIZES, mlp_ratio=2, hidden_act="gelu_new")),
-    "registers": lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2)),
-    "two registers": lambda: Dinov2WithRegistersModel(
-        Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2, num_register_tokens=2)
+    "vit": lambda: transformers.ViTModel(transformers.ViTConfig(**SIZES, intermediate_size=80)),
+    "vit without biases": lambda: transformers.ViTModel(
+        transformers.ViTConfig(**SIZES, intermediate_size=80, qkv_bias=False)
     ),
-    "registers with a classifier": lambda: Dinov2WithRegistersForImageClassification(
-        Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2)
+    "vit with a classifier": lambda: transformers.ViTForImageClassification(
+        transformers.ViTConfig(**SIZES, intermediate_size=80)
     ),
-    "gelu_new": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_new")),
-    "gelu_pytorch_tanh": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_pytorch_tanh")),
-    "gelu_fast": lambda: ViTModel(ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_fast")),
+    "deit": lambda: transformers.DeiTModel(transformers.DeiTConfig(**SIZES, intermediate_size=80)),
+    "dinov2": lambda: transformers.Dinov2Model(transformers.Dinov2Config(**SIZES, mlp_ratio=2)),
+    "dinov2 gelu_new": lambda: transformers.Dinov2Model(
+        transformers.Dinov2Config(**SIZES, mlp_ratio=2, hidden_act="gelu_new")
+    ),
+    "registers": lambda: transformers.Dinov2WithRegistersModel(
+        transformers.Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2)
+    ),
+    "two registers": lambda: transformers.Dinov2WithRegistersModel(
+        transformers.Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2, num_register_tokens=2)
+    ),
+    "registers with a classifier": lambda: transformers.Dinov2WithRegistersForImageClassification(
+        transformers.Dinov2WithRegistersConfig(**SIZES, mlp_ratio=2)
+    ),
+    "gelu_new": lambda: transformers.ViTModel(
+        transformers.ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_new")
+    ),
+    "gelu_pytorch_tanh": lambda: transformers.ViTModel(
+        transformers.ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_pytorch_tanh")
+    ),
+    "gelu_fast": lambda: transformers.ViTModel(
+        transformers.ViTConfig(**SIZES, intermediate_size=80, hidden_act="gelu_fast")
+    ),
 }
 
 
-def save_random(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
+def save_random(model: transformers.PreTrainedModel, folder: Path) -> transformers.PreTrainedModel:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -65,7 +67,7 @@ def save_random(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
-def test_equals_transformers(make: Callable[[], PreTrainedModel], tmp_path: Path) -> None:
+def test_equals_transformers(make: Callable[[], transformers.PreTrainedModel], tmp_path: Path) -> None:
     model = save_random(make(), tmp_path)
     with torch.no_grad():
         expected = model.base_model(images()).last_hidden_state
