@@ -456,7 +456,7 @@ TYPED = [
     Typed("merge: no second", lambda s: ("merge", s.shop, s.here, "--into", "both"), "no classifier is here"),
     Typed("merge: into the first", lambda s: ("merge", s.shop, s.shop, "--into", s.shop), "is here already"),
     Typed("merge: into a file", lambda s: ("merge", s.shop, s.shop, "--into", file(s.here)), "is a file"),
-    Typed("merge: into other things", lambda s: ("merge", s.shop, s.shop, "--into", note(s.here)), "other things in"),
+    Typed("merge: into other things", lambda s: ("merge", s.shop, s.shelf, "--into", note(s.here)), "other things in"),
     Typed("merge: with nearest mean", lambda s: ("merge", s.shop, s.shelf, "--into", "both"), "cannot be merged"),
     Typed("merge: a deep place", lambda s: ("merge", s.shop, s.shelf, "--into", "deep/in/both"), "cannot be merged"),
     Typed("undo: no classifier", lambda s: ("undo", s.here), "no classifier is here"),
@@ -640,13 +640,14 @@ def failure(act: Callable[[], object]) -> OSError | None:
 
 
 def test_a_full_disk_is_told_in_a_line(scene: Scene) -> None:
+    twin = Path(shutil.copytree(scene.shop, scene.here / "twin"))
     disk = failing_disk(scene.patch, errno.ENOSPC)
     before = looked_at(scene.shop.parent)
     for words in (
         ("forget", scene.shop, "a"),
         ("undo", scene.shop),
         ("learn", scene.shop, scene.good.parent / "more"),
-        ("merge", scene.shop, scene.shop, "--into", "both"),
+        ("merge", scene.shop, twin, "--into", "both"),
     ):
         disk.left = 2
         result = typed(*words)
