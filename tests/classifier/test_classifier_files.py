@@ -255,7 +255,7 @@ def test_the_commands_teach_and_ask(weights: Path, tmp_path: Path, monkeypatch: 
     assert len(lines) == 13
     answer = json.loads(typed("predict", shop, months[0] / "a" / "0.png", "--json", "--top", "2").stdout)
     assert len(answer["top"]) == 2
-    for words in (("show", shop), ("history", shop), ("evaluate", shop, months[1])):
+    for words in (("show", shop), ("history", shop), ("evaluate", shop, months[1], "--out", tmp_path / "page.html")):
         assert typed(*words).exit_code == 0
     assert "knows 2 classes: b, c" in typed("forget", shop, "a").output
     assert "knows 2 classes: b, dog" in typed("rename", shop, "c", "dog").output
