@@ -85,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", type=int, default=3)
     parser.add_argument("--images", type=int, default=25, help="training images per class")
     parser.add_argument("--image-size", type=int, default=112)
+    parser.add_argument("--precision", default="single", help="of the transformer's products")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/first-tasks/lines.csv"))
     given = parser.parse_args(arguments)
@@ -98,8 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = next((row for row in table if row[:4] == key), None)
         if found is None:
             begin = time.monotonic()
-            more = [f"backbone.image_size={given.image_size}", f"dataset.train_per_class={given.images}"]
-            more += ["dataset.test_per_class=none", "dataset.held_out=20", f"seed={given.seed}", *values.split()]
+            more = [f"backbone.image_size={given.image_size}", f"backbone.precision={given.precision}"]
+            more += [f"dataset.train_per_class={given.images}", "dataset.test_per_class=none", "dataset.held_out=20"]
+            more += [f"seed={given.seed}", *values.split()]
             share = accuracy(given.weights, method, more, cache, given.tasks)
             found = [*key, f"{share:.1f}", f"{time.monotonic() - begin:.0f}"]
             table = list(csv.reader(given.out.read_text().splitlines())) if given.out.exists() else [HEADER]

@@ -30,7 +30,7 @@ from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, s
 from promptpool.backbones.positions import place_tokens, resize_positions
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
 from promptpool.backbones.tensors import FLOATS, READERS, TensorEntry, TensorFile, open_tensor_file
-from promptpool.backbones.vit import GELUS, ViT
+from promptpool.backbones.vit import GELUS, PRECISIONS, ViT
 from promptpool.checks import one_of
 from promptpool.errors import BadFileError
 
@@ -43,6 +43,7 @@ def load_backbone(
     image_size: int | None = None,
     heads: int | None = None,
     gelu: str | None = None,
+    precision: str = "single",
 ) -> ViT:
     """The ViT in a weights file, a Hugging Face folder, or on the hub, in float32.
 
@@ -52,11 +53,15 @@ def load_backbone(
     mean and deviation, if it gives them, in `values`. A timm checkpoint without `heads` in its metadata gets one
     head per 64 channels, as ViT-Ti, -S, -B and -L have (the widths of ViT-H, -g and -G get their 16); `heads` says
     otherwise. `gelu` is "exact" or "tanh" (see `ViT`); None is what the file says, and exact where it says nothing.
+    `precision` is that of the products, "single" or "bfloat16"; the weights themselves are in float32 in any case.
     """
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
+    one_of(PRECISIONS, precision=precision)
     with _opened(_located(name_or_path)) as (archive, layout, description):
-        return _built(archive, layout, description, image_size, heads, gelu)
+        model = _built(archive, layout, description, image_size, heads, gelu)
+    model.compute_in(precision)
+    return model
 
 
 def describe(path: Path) -> ViT:

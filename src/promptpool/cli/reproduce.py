@@ -55,6 +55,9 @@ def reproduce(
     runs: Annotated[Path | None, typer.Option(help="Where run folders go.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where tables, figures and the page go.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Pre-trained weights instead of the scale's own.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of the transformer's products: single, or bfloat16 where the processor has it.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Images per class, to try the whole path.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the published data sets.")] = None,
     form: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
@@ -87,6 +90,7 @@ def reproduce(
                 ("--list", show),
                 ("--limit", limit),
                 ("--backbone", backbone),
+                ("--precision", precision),
             ):
                 if given:
                     raise ConfigError(f"--from prints what its folder holds: {name} has no say there")
@@ -95,7 +99,7 @@ def reproduce(
         if data is not None:
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
         where = runs or Path("runs") / f"reproduce-{scale}"
-        request = Request(names, scale, seeds, where.resolve(), only, limit, backbone)
+        request = Request(names, scale, seeds, where.resolve(), only, limit, backbone, precision)
         jobs = request.jobs()
         if not jobs:
             there = dict.fromkeys(item.method for item in replace(request, only="*").items())

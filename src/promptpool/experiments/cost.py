@@ -137,6 +137,7 @@ def _cut(backbone: ViT, depth: int) -> ViT:
         registers=backbone.registers,
         norm_eps=backbone.norm_eps,
         gelu=backbone.gelu,
+        precision=backbone.precision,
     )
     return vit.eval()
 

@@ -33,6 +33,7 @@ class Request:
     only: str = "*"
     limit: int | None = None  # images per class, to try the whole path
     backbone: str | None = None  # instead of the pre-trained one
+    precision: str | None = None  # of its products, instead of the scale's
 
     def items(self) -> Iterator[Item]:
         """Every cell, in order."""
@@ -44,7 +45,14 @@ class Request:
 
     def folder(self, item: Item, seed: int) -> Path:
         name = f"{item.stream}-{item.run or item.method}".lower().replace(" ", "-")
-        return run_folder(self.runs, name, seeded(item.config, seed))
+        return run_folder(self.runs, name, self.seeded(item, seed))
+
+    def seeded(self, item: Item, seed: int) -> Config:
+        """The configuration of a cell for one of its seeds; at the small scale a seed draws other images too."""
+        config = seeded(item.config, seed)
+        if self.scale == "small":
+            config["dataset"]["seed"] = seed
+        return config
 
     def jobs(self) -> list[Job]:
         """One for each run that is needed; a configuration that several cells share is one run."""
@@ -54,9 +62,8 @@ class Request:
                 if item.study == "batches" and seed:
                     continue
                 name = f"{item.stream}, {item.method}" + (f" at {item.at}" if item.at is not None else "")
-                config = seeded(item.config, seed)
                 folder = self.folder(item, seed)
-                found.setdefault(folder, Job(f"{name}, seed {seed}", config, folder))
+                found.setdefault(folder, Job(f"{name}, seed {seed}", self.seeded(item, seed), folder))
         return list(found.values())
 
     def finished(self, item: Item) -> list[Run]:
@@ -67,7 +74,7 @@ class Request:
 
     def _finished(self, item: Item, seed: int) -> Run | None:
         folder = self.folder(item, seed)
-        return read_run(folder) if is_finished(folder, seeded(item.config, seed)) else None
+        return read_run(folder) if is_finished(folder, self.seeded(item, seed)) else None
 
     def _changed(self, config: Config) -> Config:
         config = copy.deepcopy(config)
@@ -76,6 +83,8 @@ class Request:
                 config["dataset"][name] = min(self.limit, config["dataset"][name] or self.limit)
         if self.backbone is not None and config["backbone"]["name"] not in UNTRAINED:
             config["backbone"]["name"] = self.backbone
+        if self.precision is not None and "precision" in config["backbone"]:
+            config["backbone"]["precision"] = self.precision
         return config
 
 
