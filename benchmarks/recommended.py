@@ -3,152 +3,207 @@
     python benchmarks/recommended.py                                          on drawn characters
     python benchmarks/recommended.py --dinov2 FILE --vit-tiny FILE            and on photographs
     python benchmarks/recommended.py closed-form ranpac --streams glyphs100   some of it
+    python benchmarks/recommended.py --no-runs                                the table again
 
-Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the order of
-classes, the training images and all random numbers. Methods are compared image by image: the difference to the closed
-form has the standard error of paired answers, over all images of all seeds. Finished runs are kept, and a run that was
-stopped goes on.
+Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the training
+images and all random numbers, and on Split glyphs100 the order of classes. Methods are compared image by image: the
+difference to the closed form has the standard error of paired answers, over all images of all seeds. Runs on
+photographs are those of `promptpool reproduce table1 --scale small`, in the same folder. A run that was stopped goes
+on. What a finished one answered to each test image is a line of the file `--out`, and is not measured again; the table
+is written beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
 import io
-import json
 import math
-import shutil
+import statistics
+import zlib
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from promptpool.data.stream import Stream
+from promptpool.experiments import catalogue
 from promptpool.experiments.build import SharedCache, build
-from promptpool.experiments.config import Config, ConfigError, load_config
+from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import BusyError, go_on, is_finished
 from promptpool.files import locked, write_whole
-from promptpool.learners.base import Learner
 from promptpool.metrics import average_accuracy
-from promptpool.report.names import method_name
+from promptpool.report.names import METHODS as NAMES
+from promptpool.reproduce.plan import Request, seeded
+from promptpool.reproduce.studies import Item, configured
+from promptpool.training.checkpoint import load_checkpoint
 from promptpool.training.evaluation import predict
-from promptpool.training.run_folder import read_run
+from promptpool.training.loop import Session
+from promptpool.training.run_folder import CHECKPOINT, read_run
 
 RECOMMENDED = "closed-form"
 METHODS = (
-    *(RECOMMENDED, "closed-form-prompts", "nearest-mean", "ranpac", "masked-linear", "ft-seq-frozen"),
+    *(RECOMMENDED, "nearest-mean", "ranpac", "masked-linear", "ft-seq-frozen", "closed-form-prompts"),
     *("l2p", "one-prompt", "lwf", "ewc", "ft-seq"),
 )
-ANSWERS = "answers.json"  # in a run's folder: 1 for each test image of the last record that is right
+HEADER = ["stream", "method", "seed", "average accuracy", "precision", "seconds", "revision", "right"]
+TABLE = ["stream", "method", "seeds", "average accuracy", "deviation", "behind", "error"]
 
 
 class Case(NamedTuple):
-    """A stream: a benchmark at a scale, other values, and which weights it is seen with."""
+    """A stream: a benchmark, other values, which weights it is seen with, and whether a seed orders its classes."""
 
     benchmark: str
-    scale: str
     values: tuple[str, ...] = ()
     weights: str = ""
+    shuffled: bool = False
+
+    @property
+    def scale(self) -> str:
+        return "small" if self.weights else "mini"
 
 
 TEST = ("dataset.test_per_class=50",)
 STREAMS = {
-    "glyphs100": Case("glyphs100", "mini", TEST),
-    "glyph-five": Case("glyph-five", "mini", TEST),
-    "glyph-styles": Case("glyph-styles", "mini", ("dataset.test_per_class=20",)),  # in each of three styles
-    "glyphs100-gaussian": Case("glyphs100-gaussian", "mini", TEST),
-    "cifar100, ViT-Ti": Case("cifar100", "small", TEST, "vit_tiny"),
-    "cifar100, DINOv2-S": Case("cifar100", "small", TEST, "dinov2"),
-    "5-datasets, DINOv2-S": Case("5-datasets", "small", TEST, "dinov2"),
+    "Split glyphs100": Case("glyphs100", TEST, shuffled=True),
+    "glyph-five": Case("glyph-five", TEST),
+    "glyph-styles": Case("glyph-styles", ("dataset.test_per_class=20",)),  # in each of three styles
+    "Gaussian glyphs100": Case("glyphs100-gaussian", TEST, shuffled=True),
+    "Split CIFAR-100, ViT-Ti": Case("cifar100", weights="vit_tiny"),
+    "Split CIFAR-100, DINOv2-S": Case("cifar100", weights="dinov2"),
+    "5-datasets, DINOv2-S": Case("5-datasets", weights="dinov2"),
 }
 
 
-def configuration(case: Case, method: str, seed: int, weights: str | None) -> Config:
-    name = f"{case.benchmark}-{method}"
-    scenario = load_config(name, scale=case.scale)["scenario"]
-    given = [*case.values, f"seed={seed}", f"dataset.seed={seed}"]
-    given += [f"scenario.seed={seed}"] if "seed" in scenario else []
-    given += [f"backbone.name={weights}"] if weights else []
-    return load_config(name, given, scale=case.scale)
+def run_of(case: Case, method: str, seed: int, request: Request) -> tuple[Config, Path]:
+    """The configuration of a run and its folder."""
+    on = catalogue.benchmarks()[case.benchmark]
+    item = Item("recommended", on.title, "", NAMES[method], configured(on, case.scale, method, case.values))
+    if case.weights:
+        item = Item(item.study, item.stream, item.group, item.method, request.changed(item.config))
+        return request.seeded(item, seed), request.folder(item, seed)
+    config = seeded(item.config, seed)
+    config["dataset"]["seed"] = seed
+    if case.shuffled:
+        config["scenario"]["seed"] = seed
+    return config, run_folder(request.runs, f"{case.benchmark}-{method}", config)
 
 
-def answers(learner: Learner, stream: Stream) -> list[int]:
-    """1 for each test image that is right, 0 for the others."""
-    right = [predict(learner, batch) == batch.y for test in stream.tests for batch in test.batches(128)]
-    return torch.cat(right).int().tolist()
+def answers(config: Config, folder: Path, cache: SharedCache) -> list[bool]:
+    """Take a run to its end; returns for each test image whether the last answer is right."""
+    built = build(config, cache)
+    if is_finished(folder, config):
+        load_checkpoint(folder / CHECKPOINT, Session(built.learner, built.stream, built.plan))
+        built.learner.before_evaluation()
+    else:
+        for _ in go_on(built, folder):
+            pass
+    right = [predict(built.learner, batch) == batch.y for test in built.stream.tests for batch in test.batches(128)]
+    found: list[bool] = torch.cat(right).tolist()
+    return found
 
 
-def finish(config: Config, folder: Path, cache: SharedCache) -> list[int]:
-    """Take a run to its end; returns its answers to the last test."""
-    if not (is_finished(folder, config) and (folder / ANSWERS).exists()):
-        if is_finished(folder, config):  # it was stopped before it had answered, unless another process is at that
-            try:
-                with locked(folder / ".lock"):
-                    shutil.rmtree(folder)
-            except BlockingIOError as error:
-                raise BusyError(str(folder)) from error
-        built = build(config, cache)
-        for step in go_on(built, folder):
-            if step.step == step.steps:
-                write_whole(folder / ANSWERS, json.dumps(answers(built.learner, built.stream)).encode())
-    found: list[int] = json.loads((folder / ANSWERS).read_text())
+def packed(right: Sequence[bool]) -> str:
+    """Answers in few letters."""
+    return base64.b85encode(zlib.compress(np.packbits(np.array(right)).tobytes(), 9)).decode() + f" {len(right)}"
+
+
+def unpacked(text: str) -> list[int]:
+    letters, _, count = text.rpartition(" ")
+    bits = np.unpackbits(np.frombuffer(zlib.decompress(base64.b85decode(letters)), dtype=np.uint8))
+    found: list[int] = bits[: int(count)].tolist()
     return found
 
 
 def paired(one: Sequence[int], other: Sequence[int]) -> tuple[float, float]:
     """The difference of two shares of right answers to the same questions, and its standard error, in points."""
-    apart = torch.tensor(one, dtype=torch.float64) - torch.tensor(other, dtype=torch.float64)
-    return 100 * float(apart.mean()), 100 * float(apart.std()) / math.sqrt(len(apart))
+    apart = [a - b for a, b in zip(one, other, strict=True)]
+    return 100 * statistics.fmean(apart), 100 * statistics.stdev(apart) / math.sqrt(len(apart))
+
+
+def read(path: Path) -> list[list[str]]:
+    """The lines of a file of runs."""
+    return list(csv.reader(path.read_text(encoding="utf-8").splitlines()))[1:] if path.exists() else []
+
+
+def write(path: Path, head: list[str], lines: Sequence[Sequence[str]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *lines])
+    write_whole(path, text.getvalue().encode())
+
+
+def add(path: Path, line: list[str]) -> None:
+    """Add a line; other processes may do so too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_suffix(".lock"), waiting=print):
+        places = {key: number for number, key in enumerate(product(STREAMS, NAMES.values()))}
+        lines = [*read(path), line]
+        write(path, HEADER, sorted(lines, key=lambda each: (places[each[0], each[1]], int(each[2]))))
+
+
+def compared(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The table: for each stream and method mean, deviation, and points behind the closed form."""
+    runs: dict[tuple[str, str], dict[str, Sequence[str]]] = {}
+    for line in lines:
+        runs.setdefault((line[0], line[1]), {})[line[2]] = line
+    table = []
+    for (stream, method), by_seed in runs.items():
+        accuracies = [float(line[3]) for line in by_seed.values()]
+        best = runs.get((stream, NAMES[RECOMMENDED]), {})
+        both = sorted(best.keys() & by_seed.keys())
+        pairs = ([right for seed in both for right in unpacked(of[seed][-1])] for of in (best, by_seed))
+        numbers = (
+            statistics.fmean(accuracies),
+            statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0,
+            *(paired(*pairs) if both else (math.nan, math.nan)),
+        )
+        table.append([stream, method, str(len(accuracies)), *(f"{number:.2f}" for number in numbers)])
+    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(METHODS))
     parser.add_argument("--streams", nargs="+", choices=STREAMS, default=list(STREAMS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--dinov2", help="weights of DINOv2 ViT-S/14")
     parser.add_argument("--vit-tiny", help="weights of ViT-Ti/16")
-    parser.add_argument("--runs", type=Path, default=Path("runs/recommended"))
+    parser.add_argument("--precision", default="single", help="of the products of these two")
+    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce-small"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/recommended_runs.csv"))
+    parser.add_argument("--no-runs", action="store_true", help="write the table of what is there")
     given = parser.parse_args(arguments)
-    table = [["stream", "method", "seeds", "average accuracy", "deviation", "behind", "error", "seconds"]]
-    for name in given.streams:
+    cache = SharedCache(given.runs / "features")
+    for seed, name, method in product(given.seeds, given.streams, [] if given.no_runs else given.methods):
         case = STREAMS[name]
         weights = getattr(given, case.weights) if case.weights else None
-        if case.weights and not weights:
+        if any(line[:3] == [name, NAMES[method], str(seed)] for line in read(given.out)) or (
+            case.weights and not weights
+        ):
             continue
-        cache, best = SharedCache(given.runs / "features"), dict[int, list[int]]()
-        for method in given.methods:
-            accuracies, seconds, right = list[float](), 0.0, dict[int, list[int]]()
-            for seed in range(given.seeds):
-                config = configuration(case, method, seed, weights)
-                folder = run_folder(given.runs, f"{name.replace(', ', '-')}-{method}", config)
-                try:
-                    right[seed] = finish(config, folder, cache)
-                except BusyError:
-                    continue  # another process has it
-                except ConfigError as error:
-                    print(f"{name}: {method}: {error}")
-                    break
-                found = read_run(folder)
-                accuracies.append(100 * average_accuracy(found.accuracy))
-                seconds += sum(found.seconds)
-            if not accuracies:
-                continue
-            if method == RECOMMENDED:
-                best = right
-            mean = sum(accuracies) / len(accuracies)
-            deviation = math.sqrt(sum((each - mean) ** 2 for each in accuracies) / max(len(accuracies) - 1, 1))
-            both = best.keys() & right.keys()
-            pairs = ([each for seed in sorted(both) for each in found[seed]] for found in (best, right))
-            behind = paired(*pairs) if both else (math.nan, math.nan)
-            cells = [f"{value:.2f}" for value in (mean, deviation, *behind)]
-            table.append([name, method_name(method), str(len(accuracies)), *cells, f"{seconds:.0f}"])
-            print("  ".join(table[-1]), flush=True)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(table)
-    write_whole(given.runs / "recommended.csv", text.getvalue().encode())
+        precision = given.precision if case.weights else "single"
+        request = Request((), case.scale, 1, given.runs.resolve(), backbone=weights, precision=precision)
+        try:
+            config, folder = run_of(case, method, seed, request)
+            right = answers(config, folder, cache)
+        except BusyError:
+            continue  # another process has it
+        except ConfigError as error:
+            print(f"{name}: {method}: {error}")
+            continue
+        found = read_run(folder)
+        accuracy, revision = 100 * average_accuracy(found.accuracy), str(found.environment["revision"])
+        line = [f"{accuracy:.2f}", precision, f"{sum(found.seconds):.0f}", revision, packed(right)]
+        add(given.out, [name, NAMES[method], str(seed), *line])
+        print(f"{name}, {NAMES[method]}, seed {seed}: {accuracy:.2f}", flush=True)
+    table = compared(read(given.out))
+    write(given.out.with_name("recommended.csv"), TABLE, table)
+    for row in table:
+        print("  ".join(row))
 
 
 if __name__ == "__main__":

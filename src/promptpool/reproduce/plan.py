@@ -41,7 +41,7 @@ class Request:
             for item in STUDIES[study](self.scale):
                 names = (item.method.lower(), f"{item.stream} {item.method}".lower())
                 if any(fnmatchcase(name, self.only.lower()) for name in names):
-                    yield replace(item, config=self._changed(item.config))
+                    yield replace(item, config=self.changed(item.config))
 
     def folder(self, item: Item, seed: int) -> Path:
         name = f"{item.stream}-{item.run or item.method}".lower().replace(" ", "-")
@@ -76,7 +76,8 @@ class Request:
         folder = self.folder(item, seed)
         return read_run(folder) if is_finished(folder, self.seeded(item, seed)) else None
 
-    def _changed(self, config: Config) -> Config:
+    def changed(self, config: Config) -> Config:
+        """A configuration with what the request wants otherwise."""
         config = copy.deepcopy(config)
         if self.limit is not None:
             for name in ("train_per_class", "test_per_class"):
