@@ -21,7 +21,8 @@ from promptpool.reproduce.claims import claims as decided
 from promptpool.reproduce.results import read_results
 
 ROOT = Path(__file__).parent.parent
-MINI = ROOT / "src" / "promptpool" / "reproduce" / "stored" / "mini"
+STORED = ROOT / "src" / "promptpool" / "reproduce" / "stored"
+MINI, SMALL = STORED / "mini", STORED / "small"
 PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 EXTRA = "not in the paper"
@@ -46,13 +47,16 @@ def filled(text: str, folder: Path = MINI) -> str:
         "summary": summary,
         "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
         "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
+        "small": lambda _: streams(SMALL),
+        "small_claims": lambda _: claims(SMALL),
     }
     return MARKED.sub(lambda match: f"{match[1]}{makers[match[2]](folder)}\n{match[3]}", text)
 
 
 def streams(folder: Path) -> str:
     """Tables 1, 3 and 4 side by side: a row for each method, the streams in columns."""
-    rows = [row for name in ("table1", "table3", "table4") for row in read(folder / f"{name}.csv")]
+    files = [path for name in ("table1", "table3", "table4") if (path := folder / f"{name}.csv").exists()]
+    rows = [row for path in files for row in read(path) if row["accuracy"]]
     columns = list(dict.fromkeys(row["stream"] for row in rows))
     sizes = {stream: list(dict.fromkeys(filter(None, map(kept, of_stream(rows, stream))))) for stream in columns}
     found: dict[tuple[str, str], dict[str, Row]] = {}
@@ -68,7 +72,8 @@ def streams(folder: Path) -> str:
         head += [stream, "forgetting"] if stream in forgets else [stream]
     body = []
     for (group, method), by_stream in found.items():
-        cells = [group, named(method), by_stream[columns[0]]["loss_classes"] or "-"]
+        first = next(by_stream[stream] for stream in columns if stream in by_stream)
+        cells = [group, named(method), first["loss_classes"] or "-"]
         for stream in columns:
             row = by_stream.get(stream, {})
             cells += [cell(row, "accuracy"), cell(row, "forgetting")] if stream in forgets else [cell(row, "accuracy")]
@@ -132,6 +137,8 @@ def claims(folder: Path) -> str:
     """A row for each claim, with the verdict and the numbers of each stream; one seed unless it says more."""
     found: dict[str, list[str]] = {}
     for claim in decided(read_results(folder)):
+        if claim.holds is None:
+            continue
         text, memory, _ = re.split(r"(, \d+ per class|)$", claim.text, maxsplit=1)
         seeds = "" if claim.seeds == "1" else f" ({claim.seeds} seeds)"
         found.setdefault(text, []).append(f"**{claim.verdict}**, {claim.stream}{memory}{seeds}: {claim.numbers}")
