@@ -16,7 +16,7 @@ from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Experience
+from promptpool.data.stream import Examples
 from promptpool.data.views import ImageView
 from promptpool.learners.fitting import fit
 from promptpool.learners.l2p import L2P
@@ -54,11 +54,11 @@ def prompted_learner(backbone: ViT, view: ImageView, seed: int) -> L2P:
     return L2P(backbone, view, seed=seed, **values)
 
 
-def learn_prompts(learner: L2P, experience: Experience) -> None:
-    """Train on all examples of an experience, then freeze."""
-    learner.add_classes(experience.classes)
+def learn_prompts(learner: L2P, examples: Examples) -> None:
+    """Train on all of these examples, then freeze."""
+    learner.add_classes(examples.classes)
     learner.train()
-    rows = experience.train.batch(slice(None))
+    rows = examples.batch(slice(None))
     trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     batches = -(-len(rows.y) // BATCH_SIZE)
     fit(
