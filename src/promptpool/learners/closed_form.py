@@ -384,5 +384,7 @@ class ClosedForm(Learner):
         shape = (len(self.labels), len(self.directions))
         if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != shape or len(self.ids) != shape[0]:
             raise ValueError("the state is of another learner: sums and rows do not match the head")
+        if self.adapt == "auto" and int(self.decision) not in (OPEN, NONE, PROMPTS):
+            raise ValueError(f"decision = {int(self.decision)}: must be {OPEN} (open), {NONE} or {PROMPTS} (prompts)")
         if self.prompted is not None:
             self.read_with(self.pool)  # what it knew before was read with other prompts
