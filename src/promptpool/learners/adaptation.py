@@ -25,6 +25,8 @@ from promptpool.prompts import PromptPool
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 5, 8, 0.001
 LEAST_STEPS = 300
+# They serve backbones of any scale of tokens.
+VALUES: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": "scaled", "order": "class-first", "position": "class"}
 
 
 class PromptedBackbone(FeatureExtractor):
@@ -49,9 +51,13 @@ class PromptedBackbone(FeatureExtractor):
 
 
 def prompted_learner(backbone: ViT, view: ImageView, seed: int) -> L2P:
-    """The L2P whose pool is learned, with values that serve backbones of any scale of tokens."""
-    values: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": "scaled", "order": "class-first", "position": "class"}
-    return L2P(backbone, view, seed=seed, **values)
+    """The L2P whose pool is learned."""
+    return L2P(backbone, view, seed=seed, **VALUES)
+
+
+def epochs_on(count: int) -> int:
+    """How often so many examples are gone through."""
+    return max(EPOCHS, -(-LEAST_STEPS // -(-count // BATCH_SIZE)))
 
 
 def learn_prompts(learner: L2P, examples: Examples) -> None:
@@ -60,12 +66,11 @@ def learn_prompts(learner: L2P, examples: Examples) -> None:
     learner.train()
     rows = examples.batch(slice(None))
     trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
-    batches = -(-len(rows.y) // BATCH_SIZE)
     fit(
         Descent(trained, learning_rate=LEARNING_RATE, clip=1.0),
         rows,
         learner.loss,
-        epochs=max(EPOCHS, -(-LEAST_STEPS // batches)),
+        epochs=epochs_on(len(rows.y)),
         batch_size=BATCH_SIZE,
         generator=learner.generator,
     )
