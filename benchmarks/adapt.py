@@ -4,9 +4,10 @@
     python benchmarks/adapt.py cifar100 --weights FILE --image-size 112
 
 Later tasks are judged on held-out images of the training set (of drawn characters, on the test images of characters
-that are in no table). The first task is judged by its training images alone, in three ways: other classes than those
-that taught the prompts, which is the rule of `adapt = "auto"`; other images of the same classes; and the very images
-that taught them, left out of the sums one by one. Rows that were read stay in `--out`, and a second call goes on.
+that are in no table). The first task is judged by its training images alone, in four ways: other classes than those
+that taught the prompts, told from all classes (the rule of `adapt = "auto"`) or from each other; other images of the
+same classes; and the very images that taught them. Where images are judged that the closed form has learned, each is
+left out of its sums. Rows that were read stay in `--out`, and a second call goes on.
 """
 
 from __future__ import annotations
@@ -91,13 +92,17 @@ def show(title: str, without: Tensor, within: Tensor) -> None:
 
 
 def judge_other_classes(setting: Setting, plain: Tensor) -> None:
+    """Judge each half of the classes with the prompts of the other: among all classes, and among themselves."""
     first, labels = setting.first, setting.first.y
-    within = torch.zeros(len(first), dtype=torch.bool)
+    among_all = torch.zeros(len(first), dtype=torch.bool)
+    within, without = among_all.clone(), among_all.clone()
     for number, half in enumerate(halves(torch.tensor(first.classes), setting.learner.seed)):
         own = torch.isin(labels, half)
-        rows = setting.prompted(f"half-{number}", first.select(own), first)
-        within[~own] = setting.left_out(torch.cat([plain, rows], dim=1), labels)[~own]
-    show("first task, other classes (the rule)", setting.left_out(plain, labels), within)
+        both = torch.cat([plain, setting.prompted(f"half-{number}", first.select(own), first)], dim=1)
+        among_all[~own] = setting.left_out(both, labels)[~own]
+        without[~own], within[~own] = (setting.left_out(rows[~own], labels[~own]) for rows in (plain, both))
+    show("first task, other classes among all (the rule)", setting.left_out(plain, labels), among_all)
+    show("first task, other classes among themselves", without, within)
 
 
 def judge_other_images(setting: Setting, plain: Tensor) -> None:

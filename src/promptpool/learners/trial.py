@@ -8,9 +8,10 @@
     prompts are taken if gain > error
 
 What counts is their worth on classes that come later. So no image is judged by prompts that were learned on its class:
-they part those classes too well, which says nothing of others. The comparison is paired, image by image. One standard
-error is little proof, but the two mistakes cost about the same: prompts that do nothing cost time and merging, and
-prompts that are missing cost accuracy. With a gain of nothing at all, one time in six is a mistake.
+they part those classes too well, which says nothing of others. The images are told from all classes, since with half of
+them too few are wrong for a comparison; it is paired, image by image. One standard error is little proof, but either
+mistake is a small one: prompts that do nothing cost time and merging, those that are missing cost accuracy. Of prompts
+that do nothing one in six is taken.
 
 There must be two classes to learn from in each half. Where the closed form without prompts is wrong on fewer than two
 images no gain could be above its error, and nothing is learned to find that out.
