@@ -30,7 +30,7 @@ HERE = "http://127.0.0.1:8000"
 LABELS = ("red", "green", "blue", "yellow", "pink", "cyan")
 VALUES: dict[str, dict[str, Any]] = {
     "closed-form": {"projections": 50},
-    "closed-form-prompts": {"projections": 50},
+    "closed-form-prompts": {"projections": 50, "adapt": "prompts"},
     "l2p": {"prompt_length": 1},
 }
 

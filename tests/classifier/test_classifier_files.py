@@ -15,12 +15,14 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
+from bad_classifiers import with_header
 from image_files import write_images
 from promptpool import ContinualClassifier
 from promptpool.classifier import files
 from promptpool.cli import app
 from promptpool.errors import BadFileError
-from promptpool.learners import adaptation
+from promptpool.learners import adaptation, closed_form
+from promptpool.learners.trial import Trial
 from small_runs import write_weights
 from toys import toy_examples
 
@@ -36,13 +38,15 @@ def weights(tmp_path: Path) -> Path:
 
 def taught(weights: Path, method: str = "closed-form") -> ContinualClassifier:
     values: dict[str, Any] = {"projections": 50} if method in ("closed-form", "ranpac") else {}
+    if method == "prompts":
+        method, values = "closed-form-prompts", {"adapt": "prompts"}
     classifier = ContinualClassifier(weights, method=method, **values)
     classifier.plan = replace(classifier.plan, least_steps=0)
     classifier.learn(PICTURES.x[:24], LABELS[:24])
     return classifier
 
 
-@pytest.mark.parametrize("method", ["closed-form", "closed-form-prompts", "l2p", "nearest-mean", "ranpac"])
+@pytest.mark.parametrize("method", ["closed-form", "closed-form-prompts", "prompts", "l2p", "nearest-mean", "ranpac"])
 def test_a_classifier_is_read_back_as_it_was(
     method: str, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +63,33 @@ def test_a_classifier_is_read_back_as_it_was(
         assert one.confidence == pytest.approx(other.confidence, rel=1e-6)
     for each in (classifier, again):
         each.learn(PICTURES.x[24:], LABELS[24:])
+    assert [a.guess for a in again.predict(ASKED)] == [a.guess for a in classifier.predict(ASKED)]
+
+
+@pytest.mark.parametrize("trial", [Trial(0.2, 0.1), Trial()])
+def test_what_was_decided_about_prompts_is_read_back(
+    trial: Trial, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptation, "LEAST_STEPS", 20)
+    monkeypatch.setattr(closed_form, "try_prompts", lambda *_, **__: trial)
+    classifier = taught(weights, "closed-form-prompts")
+    classifier.save(tmp_path / "shop")
+    monkeypatch.undo()
+    again = ContinualClassifier.load(tmp_path / "shop")
+    assert again.learner.diagnostics([]) == classifier.learner.diagnostics([])
+    assert again.learner.diagnostics([])["adapt"] == ("prompts" if trial.won else "none")
+    assert [a.guess for a in again.predict(ASKED)] == [a.guess for a in classifier.predict(ASKED)]
+
+
+def test_prompts_of_before_they_were_decided_on_are_still_read(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptation, "LEAST_STEPS", 20)
+    classifier = taught(weights, "prompts")
+    classifier.save(tmp_path / "shop")
+    with_header(tmp_path / "shop", lambda header: header["values"].pop("adapt") and None)
+    again = ContinualClassifier.load(tmp_path / "shop")
+    assert again.values == {"adapt": "prompts"}
     assert [a.guess for a in again.predict(ASKED)] == [a.guess for a in classifier.predict(ASKED)]
 
 

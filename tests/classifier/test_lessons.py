@@ -83,6 +83,16 @@ def test_prompts_of_the_first_lesson_cannot_be_taken_out(weights: Path) -> None:
     assert classifier.labels == (NAMES[0], NAMES[10])
 
 
+def test_a_decision_of_the_first_lesson_cannot_be_taken_out(weights: Path) -> None:
+    classifier = new(weights, "closed-form-prompts")
+    classifier.learn(*some(0, 1))
+    classifier.learn(*some(2))
+    with pytest.raises(ValueError, match="lesson 1: whether to take prompts was decided in it"):
+        classifier.take_out(1)
+    classifier.take_out(2)
+    assert classifier.labels == (NAMES[0], NAMES[10])
+
+
 def test_a_picture_that_both_have_learned_counts_once(weights: Path) -> None:
     first, second, whole = new(weights), new(weights), new(weights)
     first.learn(*some(0, 1))

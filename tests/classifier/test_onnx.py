@@ -41,7 +41,7 @@ FITTED: dict[str, Any] = {"capacity": 12}
 METHODS: dict[str, dict[str, Any]] = {
     "bic": {"capacity": 24, "held_places": 6, "bias_epochs": 20},
     "closed-form": CLOSED,
-    "closed-form-prompts": CLOSED,
+    "closed-form-prompts": {**CLOSED, "adapt": "prompts"},
     "der++": FITTED,
     "er": FITTED,
     "ewc": {},

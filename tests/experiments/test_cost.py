@@ -16,7 +16,7 @@ from promptpool.cli.display import in_words
 from promptpool.experiments import cost
 from promptpool.experiments.build import Built, build
 from promptpool.experiments.config import load_config
-from promptpool.learners import LEARNERS
+from promptpool.learners import LEARNERS, closed_form
 from promptpool.training.loop import Session
 from small_runs import preset as preset_fixture
 
@@ -107,6 +107,28 @@ def test_blocks_are_added_up(preset: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cost, "_probe", lambda built: (probes[built.learner.backbone.depth], (False, False)))
     monkeypatch.setattr(cost, "SLOW", 0.0)
     assert cost.estimate(deep(preset)).seconds == pytest.approx(20 * (1 + 11 * 2))
+
+
+@pytest.mark.parametrize(("adapt", "images"), [("none", 0), ("prompts", 30 * 75), ("auto", 30 * 75 + 2 * 15 * 150)])
+def test_prompts_are_counted_and_not_learned(
+    adapt: str, images: int, preset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least 300 steps on the 30 images of the first task, in four batches, and in a trial on each half of them."""
+
+    def probe(built: Built) -> tuple[cost.Probe, tuple[bool, bool]]:
+        prompted = built.config["learner"]["name"] == "l2p"
+        return cost.Probe(1000.0 * prompted, 1.0 * prompted, 0.0, 0.0, 0.0), (False, False)
+
+    values = ["learner.name=closed-form", "learner.projections=20", f"learner.adapt={adapt}"]
+    built = build(load_config(str(preset), values))
+    steps, everything = 4 * images // 30, 5 * (30 + 20)
+    with monkeypatch.context() as pretended:
+        pretended.setattr(cost, "_probe", probe)
+        found = cost.estimate(built)
+    assert found.seconds == pytest.approx(1000 * steps + everything * (adapt != "none"))
+    monkeypatch.setattr(closed_form, "learn_prompts", None)
+    assert cost.estimate(built).seconds > 0
+    assert cost.work(built) >= 3 * images
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
     torchrun --nproc-per-node 2 rank_worker.py FOLDER
 
 Each learner also goes on from a checkpoint that it leaves on its way. Rank 0 leaves the final weights and records in
-FOLDER, and there too the Fisher information of EWC and what is fitted on fewer rows than ranks. One start serves all,
-because torch takes longer to start than most of it.
+FOLDER, and there too the Fisher information of EWC, what is fitted on fewer rows than ranks and what trials of prompts
+decide. One start serves all, because torch takes longer to start than most of it.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from fisher_on_ranks import information
 from fits_on_ranks import CASES as FITS
 from fits_on_ranks import fitted, with_batch_statistics
 from safetensors.torch import save_file
+from trials_on_ranks import tried
 
 from promptpool import distributed
 from promptpool.files import write_whole
@@ -84,6 +86,11 @@ def main() -> None:
     fits = {f"{case}/{key}": value for case, made in FITS.items() for key, value in fitted(*made).items()}
     leave(fits, folder / "fits.safetensors")
     assert_one_model(with_batch_statistics())
+    for wins in (True, False):
+        learner, facts = tried(wins=wins)
+        assert_one_model(learner)
+        if distributed.rank() == 0:
+            write_whole(folder / f"trial-{wins}.json", json.dumps(facts).encode())
     distributed.total(torch.zeros(1))  # a rank that leaves while another is at work can take it down
     distributed.stop()
 

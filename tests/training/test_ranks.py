@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from fisher_on_ranks import CASES, information
 from fits_on_ranks import CASES as FITS
 from fits_on_ranks import fitted
 from safetensors.torch import load_file
+from trials_on_ranks import tried
 
 from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn
@@ -83,3 +85,10 @@ def test_two_ranks_learn_with_batch_normalisation(name: str, two_ranks: Path) ->
     found = [Record.from_json(line) for line in (two_ranks / f"{name}.jsonl").read_text().splitlines()]
     assert [record.total for record in found] == [(14, 14, 14)] * 3
     assert all(record.loss is not None for record in found)
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_two_ranks_decide_on_prompts_as_one_process_does(wins: bool, two_ranks: Path) -> None:
+    _, facts = tried(wins=wins)
+    assert facts == json.loads((two_ranks / f"trial-{wins}.json").read_text())
+    assert facts[0] == ("prompts" if wins else "none")

@@ -415,8 +415,9 @@ class ContinualClassifier:
         if lesson not in numbers or not (self.known.pictures.lessons == lesson).any():
             given = ", ".join(map(str, numbers)) or "none"
             raise ValueError(f"lesson {lesson}: is not there, or its pictures are not known; there are {given}")
-        if learner.prompted is not None and lesson == min(numbers):
-            raise ValueError(f"lesson {lesson}: the prompts were learned in it, and everything after it with them")
+        if learner.adapt != "none" and lesson == min(numbers):
+            found = "whether to take prompts was decided" if learner.adapt == "auto" else "the prompts were learned"
+            raise ValueError(f"lesson {lesson}: {found} in it, and everything after it rests on that")
         gone = self.known.drop_lesson(lesson)
         keys = zip(learner.ids.tolist(), learner.labels.tolist(), strict=True)
         learner.take_out(torch.tensor([key in gone for key in keys], dtype=torch.bool))

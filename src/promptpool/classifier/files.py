@@ -299,6 +299,11 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
     path = _model(folder)
     header, tensors = _content(path)
     try:
+        stored = unpack(header["learner"], tensors)
+        values = _values(header, stored)
+    except BROKEN as error:
+        raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
+    try:
         known = header["backbone"]
         classifier = ContinualClassifier(
             backbone or known["name"],
@@ -309,7 +314,7 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             rehearse=header.get("rehearse"),
             thumbnails=header.get("thumbnails", False),
             seed=header["seed"],
-            **header["values"],
+            **values,
         )
     except BROKEN as error:
         reason = " ".join(str(error).split())
@@ -325,10 +330,19 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             f"{classifier.backbone.origin}"
         )
     try:
-        _restore(classifier, header, unpack(header["learner"], tensors))
+        _restore(classifier, header, stored)
     except BROKEN as error:
         raise BadFileError(f"{path}: damaged ({' '.join(str(error).split())})") from error
     return classifier
+
+
+def _values(header: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """The values that were given; closed-form-prompts always took prompts before it could decide."""
+    values: dict[str, Any] = header["values"]
+    decides = "decision" in stored["learned"].get("weights", {})
+    if header["method"] == "closed-form-prompts" and "adapt" not in values and not decides:
+        return {**values, "adapt": "prompts"}
+    return values
 
 
 def _restore(classifier: ContinualClassifier, header: dict[str, Any], stored: dict[str, Any]) -> None:

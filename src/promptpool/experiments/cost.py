@@ -12,19 +12,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.features import CHUNK, FrozenFeatures
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Batch, Examples, Stream
+from promptpool.data.stream import Batch, Examples, Stream, concatenate
 from promptpool.experiments.build import Built
 from promptpool.experiments.runner import device
 from promptpool.learners import LEARNERS
+from promptpool.learners.adaptation import BATCH_SIZE, VALUES, epochs_on
 from promptpool.learners.base import trained_parameter_count
+from promptpool.learners.closed_form import ClosedForm
+from promptpool.learners.trial import LEAST_CLASSES
 from promptpool.training.loop import Session
 
 # For each training image and epoch.
@@ -89,6 +94,8 @@ def estimate(built: Built) -> Estimate:
     are timed with a transformer of one block and with one of two, which differ by what every further block takes (and
     with as many more as a readout needs).
     """
+    if isinstance(built.learner, ClosedForm) and built.learner.adapt != "none":
+        return _with_prompts(built, built.learner)
     backbone, stream = built.learner.backbone, built.stream
     trained = trained_parameter_count(built.learner, len(stream.class_names))
     held = peak_memory()
@@ -107,6 +114,34 @@ def estimate(built: Built) -> Estimate:
     seconds = session.steps * found.step + _tested_images(stream) * found.test + computed * found.feature
     working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
     return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
+
+
+def _with_prompts(built: Built, learner: ClosedForm) -> Estimate:
+    """That of a closed form without prompts, of the L2P that learns them, and of reading every image with them.
+
+    It is the most that "auto" takes: a trial that is lost ends without prompts, and some are not held at all.
+    """
+    plain = estimate(_as(built, {**built.config["learner"], "adapt": "none"}))
+    taught = _taught_with_prompts(built.stream, learner.adapt)
+    if not taught:
+        return plain
+    first, parts = built.stream.experiences[0], [experience.train for experience in built.stream.experiences]
+    stream = replace(built.stream, experiences=(first,), tests=(concatenate([*parts, *built.stream.tests]),))
+    plan = replace(built.plan, batch_size=BATCH_SIZE, epochs=-(-taught // len(first.train)), least_steps=0)
+    values = {"name": "l2p", **VALUES, "loss_classes": "seen", "seed": learner.seed}
+    prompts = estimate(_as(built, values)._replace(stream=stream, plan=plan))
+    memory = None if plain.memory is None or prompts.memory is None else max(plain.memory, prompts.memory)
+    return plain._replace(seconds=plain.seconds + prompts.seconds, memory=memory)
+
+
+def _taught_with_prompts(stream: Stream, adapt: str) -> int:
+    """How many images a closed form shows its prompts: the first task, and in a trial each half of it before."""
+    first = stream.experiences[0]
+    if not stream.boundaries or (adapt == "auto" and len(first.classes) < LEAST_CLASSES):
+        return 0
+    whole, half = len(first.train), -(-len(first.train) // 2)
+    trial = 2 * half * epochs_on(half) if adapt == "auto" else 0
+    return whole * epochs_on(whole) + trial
 
 
 def _in_chunks(examples: Examples) -> int:
@@ -142,10 +177,15 @@ def _cut(backbone: ViT, depth: int) -> ViT:
     return vit.eval()
 
 
-def _on(built: Built, backbone: ViT) -> Built:
+def _on(built: Built, backbone: FeatureExtractor) -> Built:
     """The same run on another backbone."""
     name, values = built.config["learner"]["name"], {k: v for k, v in built.config["learner"].items() if k != "name"}
     return built._replace(learner=LEARNERS[name](backbone, built.learner.view, **values))
+
+
+def _as(built: Built, values: dict[str, Any]) -> Built:
+    """The same run with another learner, of these values."""
+    return _on(built._replace(config={**built.config, "learner": values}), built.learner.backbone)
 
 
 def _probe(built: Built) -> tuple[Probe, tuple[bool, bool]]:
@@ -268,6 +308,8 @@ def work(built: Built) -> float:
     inferred = len(stream.experiences) if name == "supsup" else 1
     frozen = name in ("ft-seq-frozen", "masked-linear", "nearest-mean", "ranpac", "closed-form")
     trained = PASSES.get(name, 3.0) * sum(max(size * plan.epochs, plan.least_steps * plan.batch_size) for size in sizes)
+    if name == "closed-form" and values["adapt"] != "none":  # at most: a trial may be lost, or not be held
+        trained += 3.0 * _taught_with_prompts(stream, values["adapt"]) + ONCE * images
     return longer * (trained + tested * inferred * (not frozen)) + ONCE * images
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Experience
+from promptpool.data.stream import Examples
 from promptpool.data.views import ImageView
 from promptpool.learners.fitting import fit
 from promptpool.learners.l2p import L2P
@@ -25,6 +25,8 @@ from promptpool.prompts import PromptPool
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 5, 8, 0.001
 LEAST_STEPS = 300
+# They serve backbones of any scale of tokens.
+VALUES: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": "scaled", "order": "class-first", "position": "class"}
 
 
 class PromptedBackbone(FeatureExtractor):
@@ -49,23 +51,26 @@ class PromptedBackbone(FeatureExtractor):
 
 
 def prompted_learner(backbone: ViT, view: ImageView, seed: int) -> L2P:
-    """The L2P whose pool is learned, with values that serve backbones of any scale of tokens."""
-    values: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": "scaled", "order": "class-first", "position": "class"}
-    return L2P(backbone, view, seed=seed, **values)
+    """The L2P whose pool is learned."""
+    return L2P(backbone, view, seed=seed, **VALUES)
 
 
-def learn_prompts(learner: L2P, experience: Experience) -> None:
-    """Train on all examples of an experience, then freeze."""
-    learner.add_classes(experience.classes)
+def epochs_on(count: int) -> int:
+    """How often so many examples are gone through."""
+    return max(EPOCHS, -(-LEAST_STEPS // -(-count // BATCH_SIZE)))
+
+
+def learn_prompts(learner: L2P, examples: Examples) -> None:
+    """Train on all of these examples, then freeze."""
+    learner.add_classes(examples.classes)
     learner.train()
-    rows = experience.train.batch(slice(None))
+    rows = examples.batch(slice(None))
     trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
-    batches = -(-len(rows.y) // BATCH_SIZE)
     fit(
         Descent(trained, learning_rate=LEARNING_RATE, clip=1.0),
         rows,
         learner.loss,
-        epochs=max(EPOCHS, -(-LEAST_STEPS // batches)),
+        epochs=epochs_on(len(rows.y)),
         batch_size=BATCH_SIZE,
         generator=learner.generator,
     )

@@ -11,7 +11,7 @@ was taught on both, and what was added can be subtracted again.
 
 With `adapt="prompts"` an L2P pool is learned on the first experience, and what the model says with its prompts stands
 in x beside what it says without (`adaptation.py`). Then the first experience matters, and only learners with the same
-prompts can be joined.
+prompts can be joined. With `adapt="auto"` the first experience decides whether to (`trial.py`).
 
 Sources: streaming linear discriminant analysis (Hayes and Kanan, 2020), RanPAC (McDonnell et al., 2023), analytic
 continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest task and so depends on the order.
@@ -19,7 +19,7 @@ continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -37,11 +37,13 @@ from promptpool.learners.adaptation import PromptedBackbone, learn_prompts, prom
 from promptpool.learners.base import Learner
 from promptpool.learners.head import SolvedHead
 from promptpool.learners.sums import Gaussian, Ridge, Sums, spread
+from promptpool.learners.trial import Trial, try_prompts
 from promptpool.optim import Descent
 from promptpool.prompts import PromptPool
 
 CLASSIFIERS = ("both", "gaussian", "ridge")
-ADAPTATIONS = ("none", "prompts")
+ADAPTATIONS = ("none", "prompts", "auto")
+OPEN, NONE, PROMPTS = -1, 0, 1  # what "auto" has decided
 KEEPS = ("sums", "features")
 BLOCK = 1024  # examples that are added to the sums at once
 
@@ -58,11 +60,14 @@ class ClosedForm(Learner):
         `projections`: M, the number of random directions; 0 for a ridge on the readout as it is.
         `shrinkage`: how far the covariance is drawn to a sphere, from above 0 to 1; None for what the sums say.
         `ridge`: a fixed ridge; None for what the sums say.
-        `adapt`: "none", or "prompts": those that an L2P learned on the first experience, which needs task boundaries.
+        `adapt`: "none", or "prompts": those that an L2P learned on the first experience, which needs task boundaries;
+            "auto" takes one of the two, by a trial on the first experience, and "none" where there are no boundaries.
         `keep`: "sums" alone, or "features" as well, in half precision, so that classes can be taken out again.
     """
 
     here: Tensor
+    decision: Tensor
+    trial: Tensor
     remembers = ("sums", "projected", "waiting", "waiting_labels", "waiting_ids", "rows", "labels", "ids")
     at_the_end = "a system of equations is solved"
     single_pass = True
@@ -95,26 +100,37 @@ class ClosedForm(Learner):
         self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
         self.classifier, self.projections, self.keep = classifier, projections, keep
         self.shrinkage, self.ridge, self.adapt = shrinkage, ridge, adapt
-        width = self.frozen.width
         self.prompted: FrozenFeatures | None = None  # what the model says with prompts
-        if adapt == "prompts":
+        if adapt != "none":
             if not isinstance(backbone, ViT):
-                raise ValueError(f"adapt = 'prompts': {type(backbone).__name__} has no tokens for prompts")
-            self.vit, width = (backbone,), 2 * width  # in a tuple, so as not to be a part of the learner twice
-            self.read_with(prompted_learner(backbone, view, seed).pool)
-        self.sums = Sums(0 if classifier == "ridge" else width)
-        self.projected = Sums(0 if classifier == "gaussian" else projections or width)
-        # Not a buffer: the seed draws them again, and they stay on the CPU.
-        self.directions = torch.randn(width, projections, generator=self.generator, dtype=torch.float64)
-        self.head = SolvedHead(self.sums.width + self.projected.width, generator=self.generator)
+                raise ValueError(f"adapt = {adapt!r}: {type(backbone).__name__} has no tokens for prompts, set 'none'")
+            self.vit = (backbone,)  # in a tuple, so as not to be a part of the learner twice
+            self.pool = prompted_learner(backbone, view, seed).pool.requires_grad_(False).eval()
+        if adapt == "prompts":
+            self.read_with(self.pool)
+        elif adapt == "auto":
+            self.register_buffer("decision", torch.tensor(OPEN))
+            self.register_buffer("trial", torch.zeros(2))  # the gain and its standard error
         self.register_buffer("here", torch.empty(0), persistent=False)  # tells the device, the head stays on the CPU
+        self._begin()
+        self.gaussian: Gaussian | None = None
+        self.regression: Ridge | None = None
+
+    def _begin(self) -> None:
+        """Know nothing, in sums that are as wide as what is read now; the classes stay."""
+        width = self.frozen.width if self.prompted is None else 2 * self.frozen.width
+        classes, drawn = len(self.head.bias), torch.Generator().manual_seed(self.seed)
+        self.sums = Sums(0 if self.classifier == "ridge" else width)
+        self.projected = Sums(0 if self.classifier == "gaussian" else self.projections or width)
+        # Not a buffer: the seed draws them again, and they stay on the CPU.
+        self.directions = torch.randn(width, self.projections, generator=drawn, dtype=torch.float64)
+        self.head = SolvedHead(self.sums.width + self.projected.width, generator=drawn)
         self.waiting = torch.zeros(0, width, dtype=torch.half)  # examples that are not in the sums yet
         self.waiting_labels = torch.zeros(0, dtype=torch.long)
         self.waiting_ids = torch.zeros(0, dtype=torch.long)
         # Those that are in the sums, if they are kept.
         self.rows, self.labels, self.ids = self.waiting, self.waiting_labels, self.waiting_ids
-        self.gaussian: Gaussian | None = None
-        self.regression: Ridge | None = None
+        self.grow(classes)
 
     def read_with(self, pool: PromptPool) -> None:
         """Read images with the prompts of this pool from now on."""
@@ -122,15 +138,52 @@ class ClosedForm(Learner):
         self.prompted = FrozenFeatures(PromptedBackbone(self.vit[0], self.pool), self.view, self.readout)
 
     def before(self, experience: Experience) -> None:
-        """Learn the prompts, if this is the first experience."""
-        if self.prompted is not None and self.pool.waits:
-            learner = prompted_learner(self.vit[0], self.view, self.seed).to(self.device)
-            learn_prompts(learner, experience)
-            self.read_with(learner.pool)
+        """Learn the prompts, if this is the first experience and they are wanted."""
+        if self.adapt == "auto" and self.decision == OPEN:
+            self._decide(experience.train)
+        elif self.prompted is not None and self.pool.waits:
+            self.read_with(self._learned(experience.train))
+
+    def _learned(self, examples: Examples) -> PromptPool:
+        """The prompts that these examples teach."""
+        learner = prompted_learner(self.vit[0], self.view, self.seed).to(self.device)
+        learn_prompts(learner, examples)
+        return learner.pool
+
+    def _decide(self, examples: Examples) -> None:
+        """Hold the trial; what was learned without boundaries, or joined, has no prompts and must keep its sums."""
+        trial = None
+        if not self.sums.count and not len(self.waiting):
+            trial = try_prompts(examples, learned=self._learned, reading_with=self._reading_with, seed=self.seed)
+        self.decision.fill_(NONE if trial is None else trial.won)
+        self.trial.copy_(torch.tensor(trial or Trial()))
+        if self.decision == PROMPTS:
+            self.read_with(self._learned(examples))
+            self._begin()
+
+    def _reading_with(self, pool: PromptPool | None) -> ClosedForm:
+        """A closed form with these values that knows nothing, and reads with the prompts of a pool or with none."""
+        adapt = "none" if pool is None else "prompts"
+        values = {**self.settings(), "adapt": adapt, "keep": "features"}
+        learner = ClosedForm(self.backbone, self.view, **values).to(self.device).eval()
+        learner.frozen = self.frozen
+        if pool is not None:
+            learner.read_with(pool)
+        return learner
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """The same for a state whose "auto" has decided otherwise: rows have another width then."""
+        if self.adapt == "auto" and (int(state_dict["decision"]) == PROMPTS) != (self.prompted is not None):
+            if self.prompted is None:
+                self.read_with(self.pool)
+            else:
+                self.prompted = None
+            self._begin()
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def check(self, stream: Stream) -> None:
-        if self.prompted is not None and not stream.boundaries:
-            raise ValueError("adapt = 'prompts': needs a first task to learn them on, set 'none'")
+        if self.adapt == "prompts" and not stream.boundaries:
+            raise ValueError("adapt = 'prompts': needs a first task to learn them on, set 'none' or 'auto'")
         super().check(stream)
 
     def expect(self, examples: Examples) -> None:
@@ -140,7 +193,7 @@ class ClosedForm(Learner):
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        if self.prompted is not None:
+        if self.adapt != "none":
             self.pool.eval()
         return self
 
@@ -266,8 +319,10 @@ class ClosedForm(Learner):
         same = self.settings() == other.settings() and self.view == other.view
         if not same or self.backbone.fingerprint() != other.backbone.fingerprint():
             raise ValueError("only learners with the same values and the same backbone can be joined")
+        if (self.prompted is None) != (other.prompted is None):
+            raise ValueError("adapt = 'auto': one of the two learners has taken prompts and the other has not")
         if self.prompted is not None and not torch.equal(self.pool.prompts, other.pool.prompts):
-            raise ValueError("adapt = 'prompts': the other learner's prompts were learned on other images")
+            raise ValueError(f"adapt = {self.adapt!r}: the other learner's prompts were learned on other images")
 
     def forget(self, classes: Iterable[int]) -> None:
         """Take classes out, as if they had never been learned; needs keep = "features"."""
@@ -316,15 +371,20 @@ class ClosedForm(Learner):
         return self.here.device
 
     def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
-        """The shrinkage and the ridge that were used."""
+        """The shrinkage and the ridge that were used, and what "auto" has decided, by what trial."""
         del notes
         used = {} if self.gaussian is None else {"shrinkage": self.gaussian.shrinkage}
         used |= {} if self.regression is None else {"ridge": self.regression.ridge}
-        return {name: float(f"{value:.6g}") for name, value in used.items()}
+        if self.adapt == "auto":
+            used |= {"adapt_gain": float(self.trial[0]), "adapt_error": float(self.trial[1])}
+        facts: dict[str, Any] = {name: float(f"{value:.6g}") for name, value in used.items()}
+        return facts | ({"adapt": "none" if self.prompted is None else "prompts"} if self.adapt == "auto" else {})
 
     def check_state(self) -> None:
         shape = (len(self.labels), len(self.directions))
         if len(self.sums.counts) != len(self.head.bias) or self.rows.shape != shape or len(self.ids) != shape[0]:
             raise ValueError("the state is of another learner: sums and rows do not match the head")
+        if self.adapt == "auto" and int(self.decision) not in (OPEN, NONE, PROMPTS):
+            raise ValueError(f"decision = {int(self.decision)}: must be {OPEN} (open), {NONE} or {PROMPTS} (prompts)")
         if self.prompted is not None:
             self.read_with(self.pool)  # what it knew before was read with other prompts
