@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import ray
 import torch
 from ray import serve
+from ray.serve._private import replica
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.classifier.answers import Prediction
@@ -79,6 +81,7 @@ class Encoder:
     """The frozen model; one of several replicas."""
 
     def __init__(self, threads: int) -> None:
+        _listen_here()
         torch.set_num_threads(threads)
         self.kept = Kept()
 
@@ -121,6 +124,7 @@ class Heads:
     """What was learned: small, and new with every version."""
 
     def __init__(self) -> None:
+        _listen_here()
         torch.set_num_threads(1)
         self.kept = Kept()
 
@@ -133,6 +137,17 @@ class Heads:
     ) -> list[Prediction]:
         classifier: ContinualClassifier = await self.kept.get(version)
         return answers(classifier, finite(torch.from_numpy(np.stack(rows))), wishes)
+
+
+def _listen_here() -> None:
+    """On a node that is 127.0.0.1, have the port of this replica be there too.
+
+    Ray Serve opens it on all addresses when a replica has begun, behind Ray's token, and has no setting for that; we
+    do not use it.
+    """
+    if ray.util.get_node_ip_address() == "127.0.0.1":
+        add_port = replica.add_port_to_grpc_server
+        replica.add_port_to_grpc_server = lambda server, address: add_port(server, address.replace("[::]", "127.0.0.1"))
 
 
 def grouped(parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, list[int]]]:
