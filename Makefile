@@ -79,7 +79,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 
 bench-serve: $(READY)
-	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/serve.py $(ARGS)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

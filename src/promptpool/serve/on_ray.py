@@ -7,6 +7,7 @@ tells nobody that it runs. The HTTP proxies of Ray Serve are never started: clie
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import platform
 import sys
@@ -45,7 +46,8 @@ def on_ray(folders: Sequence[Path], *, replicas: int, threads: int) -> Iterator[
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("--engine ray needs Ray Serve: pip install 'promptpool[ray,serve]'") from error
     sizes: dict[str, Any] = {} if cluster else {"num_cpus": replicas * threads + 1, "include_dashboard": False}
-    ray.init(log_to_driver=False, logging_level="warning", **sizes)
+    ray.init(log_to_driver=False, logging_level=logging.WARNING, **sizes)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     names = _names(folders)
     try:
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING", "enable_access_log": False})
@@ -56,11 +58,8 @@ def on_ray(folders: Sequence[Path], *, replicas: int, threads: int) -> Iterator[
         finally:
             found.close()
     finally:
-        if cluster:  # what others have there goes on
-            for name in names:
-                serve.delete(name)
-        else:
-            serve.shutdown()
+        for name in names:  # what others have on a cluster goes on
+            serve.delete(name)
         ray.shutdown()
 
 
