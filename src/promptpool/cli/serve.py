@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from promptpool.serve.engine import LocalEngine
 
 ENGINES = ("process", "ray")
+NOTHING_NEW = "nothing new was learned"
 PACKAGES = ("fastapi", "uvicorn", "python_multipart")
 
 
@@ -168,7 +169,10 @@ def _tell_report(report: dict[str, Any]) -> None:
         rows["earlier pictures"] = f"{100 * report['before']:.1f} % right before, {100 * report['after']:.1f} % now"
     if report["duplicates"]:
         rows["copies"] = f"{report['duplicates']:,} of pictures that it had already, not learned again"
-    Console().print(pairs_table(f"lesson {report['lesson']}, version {report['version']}", rows))
+    for each in report["known_as"]:
+        rows[f"known: {each['label']}"] = f"has pictures that were learned as {each['learned_as']} before"
+    title = f"lesson {report['lesson']}" if report["lesson"] else NOTHING_NEW
+    Console().print(pairs_table(f"{title}, version {report['version']}", rows))
     if report["doubtful"]:
         table = labels_table()
         for each in report["doubtful"]:
