@@ -138,7 +138,7 @@ function tell(report) {
       changed && make("p", { class: "quiet" }, `${several(report.pictures, "picture")} in ${seconds(report.seconds)}.`),
       named("New", report.new),
       named("More of", report.known),
-      ...judged(report),
+      ...(changed ? judged(report) : []),
       ...table("Classes that suffer", ["Class", "Before", "Now"], report.suffered, each => [
         each.label,
         percent(each.before),
