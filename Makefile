@@ -48,7 +48,7 @@ page-picture: browser
 	  cp $$folder/serve.png docs/serve.png && rm -r $$folder
 
 ray-test: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[ray]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[ray,serve]'
 	$(BIN)/python -m pytest -q -m ray
 
 real-test: $(READY)
@@ -79,7 +79,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 
 bench-serve: $(READY)
-	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/serve.py $(ARGS)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

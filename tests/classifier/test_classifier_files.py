@@ -259,6 +259,31 @@ def test_thumbnails_of_a_lesson_go_when_it_is_undone(weights: Path, tmp_path: Pa
     assert sorted((tmp_path / "shop" / "thumbnails").iterdir()) == first
 
 
+def test_thumbnails_go_along_to_another_folder(weights: Path, tmp_path: Path) -> None:
+    classifier = ContinualClassifier(weights, projections=50, thumbnails=True)
+    classifier.learn(PICTURES.x[:16], LABELS[:16])
+    classifier.save(tmp_path / "shop")
+    names = sorted(path.name for path in (tmp_path / "shop" / "thumbnails").iterdir())
+    classifier.save(tmp_path / "again")
+    ContinualClassifier.load(tmp_path / "shop").save(tmp_path / "copy")
+    for name in ("again", "copy"):
+        assert sorted(path.name for path in (tmp_path / name / "thumbnails").iterdir()) == names
+
+
+def test_a_folder_of_known_pictures_makes_no_version(weights: Path, tmp_path: Path) -> None:
+    pictures = write_images(tmp_path / "pictures", [f"{name}/{n}.png" for name in "ab" for n in range(3)])
+    assert typed("learn", tmp_path / "shop", pictures, "--backbone", weights).exit_code == 0
+    again = typed("learn", tmp_path / "shop", pictures)
+    assert (again.exit_code, "nothing new was learned" in again.output) == (0, True)
+    assert "6 of pictures that it had already" in again.output
+    assert files.versions(tmp_path / "shop") == [1]
+    assert typed("rename", tmp_path / "shop", "a", "c d").exit_code == 0
+    renamed = " ".join(typed("learn", tmp_path / "shop", pictures).output.split())
+    assert "known: a has pictures that were learned as c d before" in renamed
+    assert "makes one class of the two" in renamed
+    assert ContinualClassifier.load(tmp_path / "shop").lessons[-1].known_as == (("a", "c d"),)
+
+
 def test_thumbnails_of_both_go_into_a_merged_one(weights: Path, tmp_path: Path) -> None:
     for name in "ab":
         pictures = write_images(tmp_path / f"{name} pictures", [f"{name}/{n}.png" for n in range(3)])

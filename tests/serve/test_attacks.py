@@ -100,7 +100,7 @@ def test_with_the_token_all_is_there(engine: LocalEngine) -> None:
     with asking(engine, Access(TOKEN)) as client:
         assert client.get("/classifier", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
         answer = client.get(f"/?token={TOKEN}", follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert (answer.status_code, answer.headers["location"]) == (303, "./")
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
@@ -230,11 +230,11 @@ def test_bombs_do_not_go_off(client: TestClient) -> None:
 
 def test_a_full_queue_says_when_to_come_back(client: TestClient, engine: LocalEngine) -> None:
     batches: Any = answering_thread(engine)
-    batches.length = engine.limits.queue
+    batches.room.length = engine.limits.queue
     answer = client.post("/predict", **one(picture("red", 1)))
     refused(answer, 429, "512 pictures wait for an answer already")
     assert answer.headers["Retry-After"] == "1"
-    batches.length = 0
+    batches.room.length = 0
 
 
 def test_a_full_lesson_says_when_to_come_back(engine: LocalEngine) -> None:

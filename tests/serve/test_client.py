@@ -105,13 +105,13 @@ def test_a_server_that_ends_answers_what_was_asked(engine: LocalEngine, monkeypa
 
 def test_a_server_with_too_much_to_do_is_asked_again(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: Any = answering_thread(engine)
-    batches.length = engine.limits.queue
+    batches.room.length = engine.limits.queue
     waited, sleep = list[float](), time.sleep
 
     def wait(seconds: float) -> None:
         if seconds == 1.0:  # which the server said
             waited.append(seconds)
-            batches.length = 0
+            batches.room.length = 0
         else:
             sleep(seconds)
 

@@ -205,6 +205,20 @@ def test_a_disk_that_is_full_for_the_card_only_has_the_version(
     assert engine.lessons.waiting == []
 
 
+def test_a_lesson_of_copies_makes_no_version(engine: LocalEngine) -> None:
+    add(engine, ("red",))
+    report = over(engine, engine.learn()).report
+    assert report is not None
+    assert (report["lesson"], report["version"], report["pictures"], report["duplicates"]) == (0, 1, 0, 6)
+    assert engine.lessons.waiting == []
+    assert files.versions(engine.folder) == [1]
+    assert engine.rename("red", "rot") == 2
+    add(engine, ("red",))
+    report = over(engine, engine.learn()).report
+    assert report is not None
+    assert report["known_as"] == [{"label": "red", "learned_as": "rot"}]
+
+
 def test_classes_go_and_come_back(engine: LocalEngine) -> None:
     assert engine.forget("red") == 2
     assert engine.rename("green", "grün") == 3

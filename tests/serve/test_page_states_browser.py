@@ -158,6 +158,7 @@ def test_a_report_with_everything(visit: Visit, place: Path) -> None:
     report |= {"accuracy": 0.75, "before": 0.97, "after": 0.9, "duplicates": 2, "seconds": 3.2}
     report |= {"suffered": [{"label": "star", "before": 0.95, "after": 0.7}]}
     report |= {"doubtful": [{"picture": "heart/heart 3.png", "label": "heart", "looks_like": "moon"}]}
+    report |= {"known_as": [{"label": "moon", "learned_as": "crescent"}]}
     report |= {"skipped": [{"name": "note.png", "error": "not an image"}]}
     done = {"id": "a", "kind": "learn", "state": "done", "what": "", "done": 1, "total": 1, "error": None}
     visit.page.route("**/learn", lambda route: route.fulfill(status=202, json={"job": "a"}))
@@ -169,7 +170,14 @@ def test_a_report_with_everything(visit: Visit, place: Path) -> None:
     expect(page.locator("#report")).to_contain_text("Classes that suffer")
     expect(page.locator("#report")).to_contain_text("Labels that look wrong")
     expect(page.locator("#report")).to_contain_text("2 copies of known pictures were not learned again.")
+    expect(page.locator("#report")).to_contain_text("Pictures that it knows as another class")
     visit.look("report-full")
+    report |= {"lesson": 0, "pictures": 0, "new": [], "known": [], "suffered": [], "doubtful": [], "known_as": []}
+    report |= {"accuracy": None, "before": None, "after": None, "held_out": 0, "duplicates": 28}
+    page.get_by_role("button", name="Learn now").click()
+    expect(page.locator("#report")).to_contain_text("Nothing new was learned")
+    expect(page.get_by_role("button", name="Undo this lesson")).to_have_count(0)
+    visit.look("report-nothing-new")
 
 
 def test_a_server_that_goes_and_comes_back(browser: Any, place: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ PREDICTION = {"name", "label", "unknown", "guess", "confidence", "top", "prompts
 JOB = {"id", "kind", "state", "what", "done", "total", "error", "report"}
 REPORT = {
     *("lesson", "version", "pictures", "new", "known", "held_out", "accuracy", "before", "after", "suffered"),
-    *("doubtful", "duplicates", "skipped", "seconds"),
+    *("doubtful", "duplicates", "known_as", "skipped", "seconds"),
 }
 ABOUT = {
     *("name", "version", "method", "backbone", "image_size", "classes", "pictures", "bytes", "drawings_only"),

@@ -39,6 +39,20 @@ def test_one_line_says_what_to_install(shop: Path, monkeypatch: pytest.MonkeyPat
     assert found.stderr == "promptpool: serve needs uvicorn: pip install 'promptpool[serve]'\n"
 
 
+def test_one_line_says_what_ray_needs(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    found = typed("serve", shop, "--engine", "ray")
+    assert found.exit_code == 2
+    assert found.stderr == "promptpool: --engine ray needs Ray Serve: pip install 'promptpool[ray,serve]'\n"
+
+
+def test_values_of_ray_are_for_ray(shop: Path) -> None:
+    assert "--engine fast: must be one of process, ray" in typed("serve", shop, "--engine", "fast").stderr
+    for name in ("--replicas", "--threads"):
+        assert f"{name} 2: is for --engine ray" in typed("serve", shop, name, "2").stderr
+
+
 def test_an_open_address_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     found = typed("serve", tmp_path / "new", "--host", "0.0.0.0")  # noqa: S104
     assert found.exit_code == 2
@@ -48,7 +62,7 @@ def test_an_open_address_is_refused_before_anything_is_made(tmp_path: Path) -> N
 
 def test_a_new_name_begins_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(running, "serve", lambda folder, place, **rest: given.update(rest, place=place))
+    monkeypatch.setattr(running, "serve", lambda folders, place, **rest: given.update(rest, place=place))
     found = typed("serve", tmp_path / "new", "--host-name", "a.example", "--port", "9", "--workers", "2")
     assert found.exit_code == 0, found.output
     assert "is new and knows nothing yet" in found.stdout

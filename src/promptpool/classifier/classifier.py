@@ -119,6 +119,7 @@ class ContinualClassifier:
         self.learner = self._new_learner()
         self.known = Knowledge()
         self.new_thumbnails: dict[int, bytes] = {}  # by the id of the picture, until they are saved
+        self.folder: Path | None = None  # where those lie that are saved
 
     def _new_learner(self) -> Learner:
         return LEARNERS[self._learner_name](self.backbone, self.view, **self._learner_values)
@@ -147,7 +148,8 @@ class ContinualClassifier:
     ) -> Lesson:
         """Learn from a folder, from pairs of picture and label, or from pictures with `labels` beside them.
 
-        In the folder `progress` a long lesson notes how far it is: killed and given again, it goes on from there.
+        In the folder `progress` a long lesson notes how far it is: killed and given again, it goes on from there. Where
+        all pictures were learned before there is nothing to learn: the lesson has no pictures and the number 0.
         """
         begin = time.monotonic()
         found = labelled(data, labels, size=self.backbone.image_size, strict=strict)
@@ -162,6 +164,7 @@ class ContinualClassifier:
 
     def _learn(self, found: Labelled, begin: float, progress: Path | None) -> Lesson:
         known, number = self.known, self.known.next_lesson
+        when = datetime.now(UTC).isoformat(timespec="seconds")
         earlier = judging.kept(self.learner, known, self.seed)
         before = self._judged(earlier)
         new = tuple(label for label in found.labels if label not in known.labels)
@@ -169,7 +172,13 @@ class ContinualClassifier:
         table = torch.tensor([known.labels.index(label) for label in found.labels], dtype=torch.long)
         examples = found.examples.relabel(table)
         fresh, again = self._fresh(examples)
+        if not len(fresh):
+            copies, took = len(examples), round(time.monotonic() - begin, 1)
+            return Lesson(
+                0, when, {}, (), duplicates=copies, left_out=found.left_out, skipped=found.skipped, seconds=took
+            )
         examples = examples.select(fresh)
+        known_as = known.learned_as(examples.ids, examples.y)
         names = tuple(found.names[row] for row in fresh.tolist())
         small = _small(examples)
         near = near_copies(small, names, known.pictures)
@@ -192,7 +201,7 @@ class ContinualClassifier:
         counts = torch.bincount(examples.y, minlength=len(known.labels)).tolist()
         lesson = Lesson(
             number=number,
-            when=datetime.now(UTC).isoformat(timespec="seconds"),
+            when=when,
             counts={label: count for label, count in zip(known.labels, counts, strict=True) if count},
             new=new,
             held_out=len(judged),
@@ -203,6 +212,7 @@ class ContinualClassifier:
             doubtful=self._doubtful(learned, tuple(name for name, out in zip(names, held, strict=True) if not out)),
             duplicates=len(found.examples) - len(fresh),
             near=near,
+            known_as=known_as,
             left_out=found.left_out,
             skipped=found.skipped,
             seconds=round(time.monotonic() - begin, 1),
@@ -445,6 +455,8 @@ class ContinualClassifier:
         """Learn all that another classifier of the same kind has learned; only the closed form can."""
         if not isinstance(other, ContinualClassifier) or other is self:
             raise ValueError(f"{type(other).__name__}: merge takes a classifier, another than itself")
+        from promptpool.classifier import files  # which makes classifiers
+
         own, others = self._exact("be merged"), other._exact("be merged")
         if self.backbone.origin != other.backbone.origin:
             raise ValueError(f"the backbones differ: {self.backbone.origin} and {other.backbone.origin}")
@@ -461,7 +473,8 @@ class ContinualClassifier:
             numbers[lesson.number] = known.next_lesson
             known.lessons.append(replace(lesson, number=known.next_lesson))
         known.add_known(theirs, table, numbers)
-        self.new_thumbnails |= other.new_thumbnails
+        if self.thumbnails:
+            self.new_thumbnails |= files.all_thumbnails(other)
         self._calibrate()
 
     def save(self, folder: str | Path) -> None:

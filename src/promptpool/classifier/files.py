@@ -98,6 +98,7 @@ def save(classifier: ContinualClassifier, folder: Path) -> None:
         raise
     with suppress(OSError, KeyboardInterrupt):  # it is saved, the rest can wait
         classifier.new_thumbnails.clear()
+        classifier.folder = folder.resolve()
         _remove_thumbnails(classifier.known.pictures, folder)
         shutil.rmtree(folder / LESSON, ignore_errors=True)
 
@@ -116,7 +117,9 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
 
 def _new_thumbnails(classifier: ContinualClassifier, folder: Path) -> dict[Path, bytes]:
     """Those that are not there yet."""
-    found = {thumbnail_path(folder, id_text(key)): content for key, content in classifier.new_thumbnails.items()}
+    there = classifier.folder is not None and classifier.folder == folder.resolve()
+    known = classifier.new_thumbnails if there else all_thumbnails(classifier)
+    found = {thumbnail_path(folder, id_text(key)): content for key, content in known.items()}
     return {path: content for path, content in found.items() if not path.exists()}
 
 
@@ -137,6 +140,12 @@ def thumbnails(classifier: ContinualClassifier, folder: Path) -> dict[int, bytes
     """Those in a folder that are of pictures of a classifier, by the ids of these."""
     paths = {each: thumbnail_path(folder, id_text(each)) for each in classifier.known.pictures.ids.tolist()}
     return {identity: path.read_bytes() for identity, path in paths.items() if path.is_file()}
+
+
+def all_thumbnails(classifier: ContinualClassifier) -> dict[int, bytes]:
+    """Those that are saved where the classifier came from or went to, and those that are not yet."""
+    saved = {} if classifier.folder is None else thumbnails(classifier, classifier.folder)
+    return saved | classifier.new_thumbnails
 
 
 def progress_folder(folder: Path) -> Path:
@@ -329,6 +338,7 @@ def load(folder: Path, *, backbone: str | Path | None = None) -> ContinualClassi
             f"{folder}: was taught on another backbone: {known['origin']}, and {classifier.backbone_name} is "
             f"{classifier.backbone.origin}"
         )
+    classifier.folder = folder.resolve()
     try:
         _restore(classifier, header, stored)
     except BROKEN as error:

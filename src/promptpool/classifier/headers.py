@@ -79,7 +79,7 @@ def lessons_of(header: dict[str, Any]) -> list[Lesson]:
 
 
 def _lesson(values: dict[str, Any]) -> Lesson:
-    rows = {"doubtful": 3, "skipped": 2, "near": 2}
+    rows = {"doubtful": 3, "skipped": 2, "near": 2, "known_as": 2}
     texts = {name: tuple(_row(row, count) for row in values.get(name, ())) for name, count in rows.items()}
     suffered = tuple(Change(*each) for each in values.get("suffered", ()))
     lesson = Lesson(**{**values, **texts, "new": _texts(values["new"]), "suffered": suffered})

@@ -28,7 +28,7 @@ class Change(NamedTuple):
 class Lesson:
     """What a lesson was, and what it did."""
 
-    number: int
+    number: int  # 0 if all of its pictures were known: then nothing changed, and it is none of the lessons
     when: str
     counts: dict[str, int]  # pictures of each label
     new: tuple[str, ...]  # labels that were not known before
@@ -40,6 +40,7 @@ class Lesson:
     doubtful: tuple[tuple[str, str, str], ...] = ()  # picture, its label, and what it looks like
     duplicates: int = 0  # copies of pictures that were learned before, or stood earlier in the lesson
     near: tuple[tuple[str, str], ...] = ()  # pictures that are nearly the same, and what of: another, or a lesson
+    known_as: tuple[tuple[str, str], ...] = ()  # labels, and as what else pictures of theirs had been learned
     left_out: int = 0  # pictures of a test folder
     skipped: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
@@ -95,6 +96,15 @@ class Knowledge:
     @property
     def next_lesson(self) -> int:
         return max((lesson.number for lesson in self.lessons), default=0) + 1
+
+    def learned_as(self, ids: Tensor, owners: Tensor) -> tuple[tuple[str, str], ...]:
+        """Labels of pictures, and those under which the same pictures were learned; so it is after a rename."""
+        before: dict[int, list[int]] = {}
+        for identity, owner in self.pictures.places():
+            before.setdefault(identity, []).append(owner)
+        pairs = zip(ids.tolist(), owners.tolist(), strict=True)
+        others = dict.fromkeys((own, owner) for one, own in pairs for owner in before.get(one, ()) if owner != own)
+        return tuple((self.labels[own], self.labels[owner]) for own, owner in others)
 
     def drop_class(self, number: int) -> None:
         """Forget all that is remembered of a class."""

@@ -176,7 +176,7 @@ def _client(repo_id: str, token: str | None) -> tuple[Any, tuple[type[Exception]
 def _write(classifier: ContinualClassifier, folder: Path, name: str, licence: str | None) -> None:
     """The folder that is pushed: without a path of this machine, and with a card that says how to fetch it."""
     shown = copy.copy(classifier)
-    shown.new_thumbnails = {}  # they are not pushed, and still to be saved
+    shown.new_thumbnails, shown.folder = {}, None  # they are not pushed, and still to be saved
     is_file = Path(classifier.backbone_name).is_absolute()
     shown.backbone_name = Path(classifier.backbone_name).name if is_file else classifier.backbone_name
     shown.save(folder)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ from promptpool.classifier.pictures import UNKNOWN
 from promptpool.cli.display import in_words, labels_table, pairs_table, reading
 from promptpool.cli.display import listed as _listed
 from promptpool.cli.errors import classifier_errors as _errors
-from promptpool.cli.serve import send_lesson
+from promptpool.cli.serve import NOTHING_NEW, send_lesson
 from promptpool.data.images import printable
 from promptpool.data.own.table import table_notes
 from promptpool.errors import BadFileError, skipped_text
@@ -71,7 +72,8 @@ def learn(
             typer.echo(f"note: {note}", err=True)
         with reading(Console(stderr=True)):
             lesson = classifier.learn(data, strict=strict, progress=files.progress_folder(name))
-        files.save(classifier, name)
+        if lesson.number:
+            files.save(classifier, name)
         _tell(lesson, classifier, name)
 
 
@@ -106,9 +108,12 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
         rows["files"] = skipped_text(lesson.skipped)
     if lesson.duplicates:
         rows["copies"] = f"{lesson.duplicates:,} of pictures that it had already, not learned again"
+    for label, other in lesson.known_as:
+        more = f": promptpool rename {name} {quote(label)} {quote(other)} makes one class of the two"
+        rows[f"known: {label}"] = f"has pictures that were learned as {other} before{more}"
     if lesson.left_out:
         rows["test folder"] = f"{lesson.left_out:,} pictures left out; promptpool evaluate judges on them"
-    Console().print(pairs_table(f"lesson {lesson.number}", rows))
+    Console().print(pairs_table(f"lesson {lesson.number}" if lesson.number else NOTHING_NEW, rows))
     if lesson.doubtful:
         table = labels_table()
         for row in lesson.doubtful:
@@ -241,8 +246,6 @@ def merge(
         files.check_place(into)
         classifier = files.load(first)
         classifier.merge(files.load(second))
-        if classifier.thumbnails:
-            classifier.new_thumbnails = files.thumbnails(classifier, first) | files.thumbnails(classifier, second)
         files.save(classifier, into)
         typer.echo(f"{printable(str(into))} knows {len(classifier.labels)} classes")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,19 +22,26 @@ from promptpool.cli.display import in_words, labels_table, pairs_table, reading
 from promptpool.cli.errors import user_errors
 from promptpool.client import Client, ServerError
 from promptpool.data.own.own import entries_of
+from promptpool.data.workers import threads_here
 from promptpool.errors import BadFileError, skipped_text
 from promptpool.experiments.config import ConfigError
 from promptpool.progress import track
 from promptpool.serve.address import Running
 
 if TYPE_CHECKING:
+    from promptpool.serve.answerer import MakeAnswerer
     from promptpool.serve.engine import LocalEngine
 
+ENGINES = ("process", "ray")
+NOTHING_NEW = "nothing new was learned"
 PACKAGES = ("fastapi", "uvicorn", "python_multipart")
 
 
 def serve(
-    name: Annotated[Path, typer.Argument(help="The classifier: a folder; a new one begins with nothing learned.")],
+    names: Annotated[
+        list[Path],
+        typer.Argument(metavar="NAME...", help="The classifier, or several: folders; a new one knows nothing yet."),
+    ],
     host: Annotated[str, typer.Option(help="The address to listen on; others than this machine's need a token.")] = (
         "127.0.0.1"
     ),
@@ -46,23 +54,53 @@ def serve(
         str | None, typer.Option(help="Where the backbone lies now; of a new classifier a hub name or a file.")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads that decode pictures.")] = None,
+    engine: Annotated[str, typer.Option(help="process, or ray: pictures are looked at on Ray Serve.")] = "process",
+    replicas: Annotated[int | None, typer.Option(min=1, help="With ray: copies of the frozen model; 1.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="With ray: threads of each copy; this machine's cores, shared out.")
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page.")] = False,
 ) -> None:
-    """Serve a classifier over HTTP: a page to ask and teach it, and the same for programs."""
+    """Serve classifiers over HTTP: a page to ask and teach each of them, and the same for programs."""
     with user_errors():
+        _check_engine(engine, replicas, threads)
         _check_packages()
         from promptpool.serve import running  # which needs them
 
         place = running.Place(host, port, tuple(host_name or ()), token_file)
         running.checked_access(place)
-        if not files.is_classifier(name):
-            ContinualClassifier(backbone or "vit-glyphs").save(name)
-            typer.echo(f"{name} is new and knows nothing yet: teach it on the page")
+        with _answerers(names, engine, replicas or 1, threads) as make_answerer:
+            for name in names:
+                if not files.is_classifier(name):
+                    ContinualClassifier(backbone or "vit-glyphs").save(name)
+                    typer.echo(f"{name} is new and knows nothing yet: teach it on the page")
 
-        def begun(address: str, engine: LocalEngine, token: str | None) -> None:
-            _tell(name, address, engine, token, browser=not no_browser)
+            def begun(address: str, engine: LocalEngine, token: str | None) -> None:
+                _tell(engine.folder, address, engine, token, browser=not no_browser and engine.folder == names[0])
 
-        running.serve(name, place, backbone=backbone, threads=workers, begun=begun)
+            running.serve(names, place, backbone=backbone, threads=workers, make_answerer=make_answerer, begun=begun)
+
+
+def _check_engine(engine: str, replicas: int | None, threads: int | None) -> None:
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine {engine}: must be one of {', '.join(ENGINES)}")
+    for name, value in (("--replicas", replicas), ("--threads", threads)):
+        if engine != "ray" and value is not None:
+            raise ConfigError(f"{name} {value}: is for --engine ray")
+
+
+@contextmanager
+def _answerers(names: Sequence[Path], engine: str, replicas: int, threads: int | None) -> Iterator[MakeAnswerer]:
+    """Who looks at pictures."""
+    if engine == "process":
+        from promptpool.serve.answerer import LocalAnswerer
+
+        yield LocalAnswerer
+        return
+    from promptpool.serve.on_ray import on_ray
+
+    with on_ray(names, replicas=replicas, threads=threads or max(threads_here() // replicas, 1)) as make_answerer:
+        yield make_answerer
 
 
 def _check_packages() -> None:
@@ -131,7 +169,10 @@ def _tell_report(report: dict[str, Any]) -> None:
         rows["earlier pictures"] = f"{100 * report['before']:.1f} % right before, {100 * report['after']:.1f} % now"
     if report["duplicates"]:
         rows["copies"] = f"{report['duplicates']:,} of pictures that it had already, not learned again"
-    Console().print(pairs_table(f"lesson {report['lesson']}, version {report['version']}", rows))
+    for each in report["known_as"]:
+        rows[f"known: {each['label']}"] = f"has pictures that were learned as {each['learned_as']} before"
+    title = f"lesson {report['lesson']}" if report["lesson"] else NOTHING_NEW
+    Console().print(pairs_table(f"{title}, version {report['version']}", rows))
     if report["doubtful"]:
         table = labels_table()
         for each in report["doubtful"]:

@@ -217,10 +217,7 @@ class ClosedForm(Learner):
         rows = self.frozen(batch)
         if self.prompted is not None:
             rows = torch.cat([rows, self.prompted(batch)], dim=1)
-        rows = rows.cpu().half()
-        if not rows.isfinite().all():
-            raise ValueError("a feature of this backbone is not a number, or one that half precision cannot hold")
-        return rows
+        return finite(rows.cpu().half())
 
     def inputs_of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and h of rows, in double precision: [n, d] and [n, M]; the one that is not used has no columns."""
@@ -388,3 +385,10 @@ class ClosedForm(Learner):
             raise ValueError(f"decision = {int(self.decision)}: must be {OPEN} (open), {NONE} or {PROMPTS} (prompts)")
         if self.prompted is not None:
             self.read_with(self.pool)  # what it knew before was read with other prompts
+
+
+def finite(rows: Tensor) -> Tensor:
+    """The rows; raises a `ValueError` if there is one that nothing can be learned from."""
+    if not rows.isfinite().all():
+        raise ValueError("a feature of this backbone is not a number, or one that half precision cannot hold")
+    return rows

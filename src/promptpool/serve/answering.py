@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.classifier.answers import Asked, Prediction, answered, ask_rows
@@ -54,6 +54,9 @@ class PassingFeatures(FrozenFeatures):
         return known[1]
 
 
+Reads = TypeVar("Reads", ContinualClassifier, FrozenFeatures)
+
+
 def ready_to_answer(classifier: ContinualClassifier) -> ContinualClassifier:
     """The classifier itself, as it answers single pictures quickly."""
     _read_through(classifier.learner, PassingFeatures)
@@ -64,10 +67,15 @@ def ready_to_answer(classifier: ContinualClassifier) -> ContinualClassifier:
 
 def copy_to_change(classifier: ContinualClassifier) -> ContinualClassifier:
     """A classifier that can learn while this one answers; the frozen backbone is one for both."""
-    copied = copy.deepcopy(classifier, {id(classifier.backbone): classifier.backbone})
+    copied = with_backbone(classifier, classifier.backbone)
     _read_through(copied.learner, FrozenFeatures)
     copied.holds_features = False
     return copied
+
+
+def with_backbone(whole: Reads, backbone: nn.Module) -> Reads:
+    """A copy of a classifier, or of a store of features, in which another module stands for the backbone."""
+    return copy.deepcopy(whole, {id(whole.backbone): backbone})
 
 
 def _read_through(learner: Learner, store: type[FrozenFeatures]) -> None:

@@ -27,6 +27,24 @@ class Answered(NamedTuple):
     answers: list[Prediction]
 
 
+class Room:
+    """Place for so many pictures that wait; who alone wants more than that gets it."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.length = most, 0
+        self._guard = threading.Lock()
+
+    def take(self, count: int) -> None:
+        with self._guard:
+            if self.length and self.length + count > self.most:
+                raise full(f"{self.length} pictures wait for an answer already, at most {self.most} can")
+            self.length += count
+
+    def give(self, count: int) -> None:
+        with self._guard:
+            self.length -= count
+
+
 class Question(NamedTuple):
     """Pictures of one request."""
 
@@ -43,20 +61,21 @@ class Batches:
 
     def __init__(self, work: Work, limits: Limits, note_size: Callable[[int], None]) -> None:
         self.work, self.limits, self.note_size = work, limits, note_size
-        self.length = 0  # pictures that wait
+        self.room = Room(limits.queue)
         self._several = False  # the last batch had more than one question
-        self._guard = threading.Lock()
         self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._model = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._gatherer = threading.Thread(target=self._gather, name="gatherer", daemon=True)
         self._gatherer.start()
 
+    @property
+    def length(self) -> int:
+        """How many pictures wait."""
+        return self.room.length
+
     def ask(self, pictures: Sequence[Pixels], wishes: Sequence[Wish]) -> Future[Answered]:
         """The answers, when they are there; refused if too many others wait."""
-        with self._guard:
-            if self.length and self.length + len(pictures) > self.limits.queue:
-                raise full(f"{self.length} pictures wait for an answer already, at most {self.limits.queue} can")
-            self.length += len(pictures)
+        self.room.take(len(pictures))
         question = Question(pictures, wishes, Future())
         self._questions.put(question)
         return question.future
@@ -74,8 +93,7 @@ class Batches:
             asked = [question for question in batch if question.future.set_running_or_notify_cancel()]
             if asked:
                 self._answer(asked)
-            with self._guard:
-                self.length -= sum(len(question.pictures) for question in batch)
+            self.room.give(sum(len(question.pictures) for question in batch))
 
     def _next(self) -> tuple[list[Question], bool]:
         """The next questions, and False if none come after them."""

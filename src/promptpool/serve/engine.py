@@ -160,10 +160,11 @@ class LocalEngine:
         classifier = copy_to_change(self._version.classifier)
         with heard_by(listener):
             lesson = _named(classifier.learn(table, progress=files.progress_folder(self.folder)), job, taken)
-        classifier.known.lessons[-1] = lesson
-        version = self._install(classifier)
+        if lesson.number:
+            classifier.known.lessons[-1] = lesson
+            self._install(classifier)
         self.lessons.learned(job)
-        return lesson_report(lesson, version.number)
+        return lesson_report(lesson, self._version.number)
 
     def _ended(self, job: str, ended: Future[dict[str, Any]]) -> None:
         error = ended.exception()

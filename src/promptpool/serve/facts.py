@@ -78,6 +78,7 @@ def lesson_report(lesson: Lesson, version: int) -> dict[str, Any]:
         "suffered": [change._asdict() for change in lesson.suffered],
         "doubtful": [{"picture": name, "label": own, "looks_like": other} for name, own, other in lesson.doubtful],
         "duplicates": lesson.duplicates,
+        "known_as": [{"label": own, "learned_as": other} for own, other in lesson.known_as],
         "skipped": [{"name": name, "error": reason} for name, reason in lesson.skipped],
         "seconds": lesson.seconds,
     }

@@ -133,10 +133,17 @@ class Doubtful(BaseModel):
     looks_like: str
 
 
+class KnownAs(BaseModel):
+    """A class with pictures that were learned as another one before."""
+
+    label: str
+    learned_as: str
+
+
 class Report(BaseModel):
     """What a lesson did."""
 
-    lesson: int
+    lesson: int = Field(description="0 if all of its pictures were known: then there is no new version.")
     version: int
     pictures: int
     new: list[str]
@@ -148,6 +155,7 @@ class Report(BaseModel):
     suffered: list[Suffered] = Field(description="The classes that are known less well than before.")
     doubtful: list[Doubtful]
     duplicates: int
+    known_as: list[KnownAs]
     skipped: list[RefusedPicture]
     seconds: float
 

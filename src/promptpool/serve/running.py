@@ -8,7 +8,8 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from promptpool.errors import BadFileError
 from promptpool.serve.address import leave_note, take_note
+from promptpool.serve.answerer import LocalAnswerer, MakeAnswerer
 from promptpool.serve.app import guarded
 from promptpool.serve.engine import LocalEngine
 from promptpool.serve.limits import Limits
 from promptpool.serve.safety import Access, host_names
+from promptpool.serve.several import Several, names_of
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 GRACE = 10  # seconds that requests under way have when the server ends
@@ -36,27 +39,38 @@ class Place(NamedTuple):
 
 
 def serve(
-    folder: Path,
+    folders: Sequence[Path],
     place: Place,
     *,
     backbone: str | None = None,
     threads: int | None = None,
+    make_answerer: MakeAnswerer = LocalAnswerer,
     begun: Callable[[str, LocalEngine, str | None], None],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; `begun` hears the address, the engine and the token when all is ready."""
+    """Serve until SIGTERM or Ctrl-C; `begun` hears of each classifier its address, its engine and the token.
+
+    Several classifiers share one address, each below its name.
+    """
     token = checked_access(place)
-    engine = LocalEngine(folder, backbone=backbone)
-    try:
-        with _listening(place) as listener:
-            address = _address(place, listener)
-            access = Access(token, host_names((place.host, *place.names)), _is_everywhere(place.host))
-            server = uvicorn.Server(_config(guarded(engine, access, threads=threads), engine.limits))
-            leave_note(folder, address, place.token_file)
+    names = {"": folders[0]} if len(folders) == 1 else names_of(folders)
+    with ExitStack() as held:
+        engines: dict[str, LocalEngine] = {}
+        for name, folder in names.items():
+            engines[name] = LocalEngine(folder, backbone=backbone, make_answerer=make_answerer)
+            held.callback(engines[name].close)
+        listener = held.enter_context(_listening(place))
+        access = Access(token, host_names((place.host, *place.names)), _is_everywhere(place.host))
+        app = (
+            Several(engines, access, threads=threads)
+            if len(names) > 1
+            else guarded(engines[""], access, threads=threads)
+        )
+        for name, engine in engines.items():
+            address = f"{_address(place, listener)}/{name}".rstrip("/")
+            leave_note(engine.folder, address, place.token_file)
+            held.callback(take_note, engine.folder)
             begun(address, engine, token)
-            _run(server, listener)
-    finally:
-        take_note(folder)
-        engine.close()
+        _run(uvicorn.Server(_config(app, Limits())), listener)
 
 
 def checked_access(place: Place) -> str | None:

@@ -156,7 +156,7 @@ class Guard:
         """The page without the token in its address, and the cookie in its place."""
         if not self.access.allows(token):
             raise RefusedError(401, "the token is not that of this server")
-        response = RedirectResponse("/", status_code=303)
+        response = RedirectResponse("./", status_code=303)
         if self.access.token is not None:
             response.set_cookie(
                 self.access.cookie, token, httponly=True, samesite="strict", secure=scope["scheme"] == "https"

@@ -122,6 +122,8 @@ function ended(why) {
 
 function tell(report) {
   const place = by("report")
+  const changed = report.lesson > 0
+  const title = changed ? `Lesson ${report.lesson} is learned` : "Nothing new was learned"
   const back = button("Undo this lesson", () =>
     confirmed(back, "Go back to what it knew before this lesson?", "Undo it", "Keep it", async () => {
       await undo()
@@ -132,11 +134,11 @@ function tell(report) {
   )
   place.replaceChildren(
     ...[
-      make("h3", { tabindex: "-1" }, `Lesson ${report.lesson} is learned`),
-      make("p", { class: "quiet" }, `${several(report.pictures, "picture")} in ${seconds(report.seconds)}.`),
+      make("h3", { tabindex: "-1" }, title),
+      changed && make("p", { class: "quiet" }, `${several(report.pictures, "picture")} in ${seconds(report.seconds)}.`),
       named("New", report.new),
       named("More of", report.known),
-      ...judged(report),
+      ...(changed ? judged(report) : []),
       ...table("Classes that suffer", ["Class", "Before", "Now"], report.suffered, each => [
         each.label,
         percent(each.before),
@@ -153,14 +155,18 @@ function tell(report) {
           { class: "quiet" },
           `${several(report.duplicates, "copy", "copies")} of known pictures ${report.duplicates === 1 ? "was" : "were"} not learned again.`,
         ),
+      ...table("Pictures that it knows as another class", ["Class", "Learned before as"], report.known_as, each => [
+        each.label,
+        each.learned_as,
+      ]),
       ...table("Files that were left out", ["File", "Why"], report.skipped, each => [each.name, each.error]),
-      make("div", { class: "row" }, make("a", { class: "button primary", href: "#ask" }, "Try it"), back),
+      make("div", { class: "row" }, make("a", { class: "button primary", href: "#ask" }, "Try it"), changed && back),
     ].filter(Boolean),
   )
   place.hidden = false
   place.querySelector("h3").focus({ preventScroll: true })
   place.scrollIntoView({ block: "nearest" })
-  announce(`Lesson ${report.lesson} is learned. ${report.new.length ? `New: ${listed(report.new)}.` : ""}`)
+  announce(`${title}. ${report.new.length ? `New: ${listed(report.new)}.` : ""}`)
 }
 
 const named = (what, names) =>
