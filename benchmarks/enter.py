@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 
+from promptpool.backbones.vit import ViT
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import load_config
 from promptpool.experiments.runner import device
@@ -88,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         values = configured(given, seed)
         blocks = given.enter
         if blocks is None:
-            depth = build(load_config(f"{given.benchmark}-l2p", values, scale=scale), cache).learner.backbone.depth
+            backbone = build(load_config(f"{given.benchmark}-l2p", values, scale=scale), cache).learner.backbone
+            depth = backbone.depth if isinstance(backbone, ViT) else 1
             blocks = range(0, depth, max(depth // LINES, 1))
         for enter in blocks:
             cells = [given.benchmark, Path(given.weights or "").name, " ".join(given.values), given.tasks, given.images]
