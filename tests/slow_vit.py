@@ -27,16 +27,21 @@ def embed(weights: Weights, image: Tensor) -> list[Tensor]:
     return [placed[0], *registers, *placed[1:]]
 
 
-def encode(weights: Weights, tokens: list[Tensor], *, heads: int, gelu: str) -> Tensor:
-    """The features of all tokens: [L, D]."""
-    x, block = torch.stack(tokens), 0
+def encode(weights: Weights, tokens: list[Tensor], *, heads: int, gelu: str, first: int = 0) -> Tensor:
+    """The features of all tokens, which come in at block `first`: [L, D]."""
+    x, block = torch.stack(tokens), first
     while f"blocks.{block}.norm1.weight" in weights:
-        own = {name.removeprefix(f"blocks.{block}."): w for name, w in weights.items() if f"blocks.{block}." in name}
-        x = x + attention(own, normed(x, own["norm1.weight"], own["norm1.bias"]), heads)
-        hidden = normed(x, own["norm2.weight"], own["norm2.bias"]) @ own["mlp.fc1.weight"].T + own["mlp.fc1.bias"]
-        x = x + GELUS[gelu](hidden) @ own["mlp.fc2.weight"].T + own["mlp.fc2.bias"]
+        x = through(weights, x, block, heads=heads, gelu=gelu)
         block += 1
     return normed(x, weights["norm.weight"], weights["norm.bias"])
+
+
+def through(weights: Weights, x: Tensor, block: int, *, heads: int, gelu: str) -> Tensor:
+    """What a block makes of tokens: [L, D]."""
+    own = {name.removeprefix(f"blocks.{block}."): w for name, w in weights.items() if f"blocks.{block}." in name}
+    x = x + attention(own, normed(x, own["norm1.weight"], own["norm1.bias"]), heads)
+    hidden = normed(x, own["norm2.weight"], own["norm2.bias"]) @ own["mlp.fc1.weight"].T + own["mlp.fc1.bias"]
+    return x + GELUS[gelu](hidden) @ own["mlp.fc2.weight"].T + own["mlp.fc2.bias"]
 
 
 def attention(own: Weights, x: Tensor, heads: int) -> Tensor:

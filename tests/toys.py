@@ -30,6 +30,7 @@ SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # Every learner, and those whose values change what is trained.
 METHODS: dict[str, Callable[..., Learner]] = {
     **LEARNERS,
+    "l2p-enter": partial(LEARNERS["l2p"], enter=1),
     "l2p-r-trained": partial(LEARNERS["l2p-r"], train_backbone=True),
 }
 # What a learner must be given on a stream this small.

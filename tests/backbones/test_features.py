@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor, Readout
-from promptpool.backbones.features import CHUNK, FrozenFeatures
+from promptpool.backbones.chunks import CHUNK
+from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, concatenate, examples
 from promptpool.data.views import ImageView

@@ -111,3 +111,21 @@ def test_exact_gelu_keeps_the_fingerprint_of_earlier_versions() -> None:
         found[gelu] = vit.fingerprint()
     assert found["exact"] == "9167c0ad3d1e17eb2bf65fb9ee3fa85d5e3478fd8cdf6ef56fd5a3162a30fb3f"
     assert found["tanh"] != found["exact"]
+
+
+@pytest.mark.parametrize("precision", ["single", "bfloat16"])
+@pytest.mark.parametrize("blocks", [0, 1, 2])
+def test_a_pass_can_be_interrupted_before_any_block(blocks: int, precision: str) -> None:
+    vit = random_vit()
+    vit.compute_in(precision)
+    tokens = vit.embed(images())
+    there = vit.begin(tokens, blocks)
+    assert there.dtype == torch.float32
+    assert torch.equal(vit.encode(there, rows=2, first=blocks), vit.encode(tokens, rows=2))
+
+
+@pytest.mark.parametrize("first", [-1, 1])
+def test_a_pass_begins_at_a_block_that_is_there(first: int) -> None:
+    vit = small_vit()
+    with pytest.raises(ValueError, match=rf"^enter = {first}: must be one of this ViT's blocks, 0 to 0"):
+        vit.encode(torch.zeros(1, 5, 8), first=first)

@@ -155,6 +155,7 @@ def test_a_graph_computes_what_its_classifier_does(method: str, weights: Path) -
         ("nearest-mean", {"distance": "euclidean"}),
         ("ranpac", {"projections": 0}),
         ("l2p", {"order": "prompts-first", "position": "none", "start_from": "scaled"}),
+        ("l2p", {"enter": 1}),
     ],
 )
 def test_values_that_change_the_graph(method: str, values: dict[str, Any], weights: Path) -> None:

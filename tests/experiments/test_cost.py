@@ -73,9 +73,9 @@ def deep(preset: Path, *values: str) -> Built:
 def test_a_slow_transformer_is_measured_by_two_of_its_blocks(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     depths, encode = set(), ViT.encode
 
-    def noted(self: ViT, tokens: Tensor, rows: int | None = None) -> Tensor:
+    def noted(self: ViT, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
         depths.add(self.depth)
-        return encode(self, tokens, rows)
+        return encode(self, tokens, rows, first)
 
     monkeypatch.setattr(ViT, "encode", noted)
     monkeypatch.setattr(cost, "SLOW", 0.0)

@@ -75,8 +75,8 @@ def test_the_query_of_a_random_view_is_the_frozen_models(query_view: str) -> Non
     loss = learner.loss(batch)
     assert loss.item() == pytest.approx(expected.loss, rel=1e-5)
     with torch.no_grad():
-        torch.testing.assert_close(learner.query(batch, x), learner.original.features(asked), rtol=1e-4, atol=1e-5)
-        assert (learner.query(batch, x) - learner.backbone.features(asked)).abs().max() > 0.1
+        torch.testing.assert_close(learner.read(batch, x)[1], learner.original.features(asked), rtol=1e-4, atol=1e-5)
+        assert (learner.read(batch, x)[1] - learner.backbone.features(asked)).abs().max() > 0.1
 
 
 def test_one_step_moves_everything_by_its_clipped_gradient() -> None:
@@ -103,7 +103,7 @@ def test_the_query_and_what_is_chosen_by_it_do_not_move() -> None:
     list(learn(learner, toy_stream(per_class=6), SHORT))
     assert bytes_of(learner.backbone) != start
     assert bytes_of(backbone) == start
-    assert torch.equal(learner.query(some, learner.view.plain(some.x)), expected)
+    assert torch.equal(learner.read(some, learner.view.plain(some.x))[1], expected)
     assert torch.equal(plain_features(learner.frozen.backbone, learner.view, some.x), expected), (
         "not only what was kept from before"
     )

@@ -83,8 +83,21 @@ class Backbone(FeatureExtractor):
         """f_e: model inputs to tokens with positions added, [class] first: [B, L, D]."""
 
     @abstractmethod
-    def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:
-        """f_r: tokens to the features of the first `rows` of them (all when None): [B, rows, D]."""
+    def encode(self, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
+        """f_r: tokens to the features of the first `rows` of them (all when None): [B, rows, D].
+
+        With `first` above 0 tokens are those that `begin` made, and f_r goes on from that block.
+        """
+
+    def check_first(self, first: int) -> None:
+        """Raise a ValueError if prompts cannot enter this model at block `first`."""
+        if first:
+            raise ValueError(f"enter = {first}: blocks of {type(self).__name__} cannot be reached one by one, set 0")
+
+    def begin(self, tokens: Tensor, blocks: int) -> Tensor:
+        """The tokens of `embed` after the first `blocks` blocks of f_r: [B, L, D]."""
+        self.check_first(blocks)
+        return tokens
 
     @property
     def patches(self) -> int:

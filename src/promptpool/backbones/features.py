@@ -3,10 +3,9 @@
 q(x) depends on backbone, view and example only, never on what was learned. Later epochs, evaluations and runs read it
 from the store. An example's id is a hash of its content, so one store serves any number of streams.
 
-With several threads the last bits of a feature depend on the size of the batch it is computed in, and on its place in
-that batch. So every feature is computed in a chunk of fixed size, at a place that its id decides. It is then the same
-to the bit, whichever batch, run or process asks for it first. Free places of a chunk are filled with examples that
-`expect` announced.
+Every feature is computed in a chunk of fixed size, at a place that its id decides (`chunks.py`). So it is the same to
+the bit, whichever batch, run or process asks for it first. Methods that go on from the tokens of an image ask for both
+with `with_tokens`: tokens are kept too, as far as memory goes (`token_store.py`), and a feature is computed from them.
 
 `share` and `keep` exchange features with other processes and runs by files (`feature_files.py`). Those of another
 backbone, view or readout, or of another number of threads or version of torch, are never taken.
@@ -17,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections import deque
 from dataclasses import asdict
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,12 +23,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
+from promptpool.backbones.chunks import CHUNK, Chunks
 from promptpool.backbones.feature_files import FeatureFiles
-from promptpool.data.stream import Batch, Examples, in_memory
+from promptpool.backbones.token_store import TokenStore
+from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
-
-CHUNK = 8  # images in one pass; larger chunks are hardly faster on a CPU
 
 
 @torch.no_grad()
@@ -53,60 +51,49 @@ class FrozenFeatures:
         self._computed: list[int] = []  # the ids of the rows of the first table
         self._files: FeatureFiles | None = None
         self._written = 0  # how many rows of the first table are in files
-        self._expected: Examples | None = None
-        self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # expected rows, by place in a chunk
+        self._chunks = Chunks()
+        self._tokens: TokenStore | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def expect(self, examples: Examples) -> None:
         """Announce examples that will be asked for soon; they only fill chunks that are computed anyway."""
-        self._expected = examples if in_memory(examples.source) else None  # images on disk would be decoded twice
-        self._waiting = [deque() for _ in range(CHUNK)]
-        if self._expected is not None:
-            for row, identity in enumerate(examples.ids.tolist()):
-                if identity not in self._slots:
-                    self._waiting[identity % CHUNK].append(row)
+        self._chunks.expect(examples, self._slots)
+        if self._tokens is not None:
+            self._tokens.expect(examples)
 
     def __call__(self, batch: Batch) -> Tensor:
         """What the readout has of each example in the plain view, by default f(x)[0]: [B, width]."""
-        ids = batch.ids.tolist()
-        rows = {identity: row for row, identity in enumerate(ids) if identity not in self._slots}
-        asked: list[deque[int]] = [deque() for _ in range(CHUNK)]
-        for identity in rows:
-            asked[identity % CHUNK].append(identity)
-        while any(asked):
-            chunk = {place: waiting.popleft() for place, waiting in enumerate(asked) if waiting}
-            x = {place: batch.x[rows[identity]] for place, identity in chunk.items()}
-            self._fill(chunk, x, rows, batch.x.device)
-            self._compute(chunk, x)
-        return self._rows(ids).to(batch.x.device)
+        return self._read(batch, None)
 
-    def _fill(self, chunk: dict[int, int], x: dict[int, Tensor], asked: dict[int, int], device: torch.device) -> None:
-        """Fill the free places of a chunk with expected examples."""
-        if self._expected is None:
-            return
-        found: dict[int, int] = {}
-        for place in set(range(CHUNK)) - chunk.keys():
-            while self._waiting[place] and place not in found:
-                row = self._waiting[place].popleft()
-                identity = int(self._expected.ids[row])
-                if identity not in self._slots and identity not in asked:
-                    found[place] = row
-        if not found:
-            return
-        batch = self._expected.batch(torch.tensor(list(found.values())))
-        if batch.x.shape[1:] == next(iter(x.values())).shape:
-            for number, place in enumerate(found):
-                chunk[place], x[place] = int(batch.ids[number]), batch.x[number].to(device)
+    def with_tokens(self, batch: Batch, blocks: int = 0) -> tuple[Tensor, Tensor]:
+        """The features of each example, [B, width], and its tokens after the first `blocks` blocks, [B, L, D]."""
+        tokens = self._tokens
+        if tokens is None or tokens.blocks != blocks:
+            if not isinstance(self.backbone, Backbone):
+                raise ValueError(f"{type(self.backbone).__name__} has no tokens")
+            self._tokens = tokens = TokenStore(self.backbone, self.view, blocks=blocks)
+            if self._chunks.expected is not None:
+                tokens.expect(self._chunks.expected)
+        tokens.touch(batch.ids.tolist())  # so that none of them makes room for another
+        features = self._read(batch, tokens if self.readout == Readout() else None)
+        return features, tokens(batch)
+
+    def drop_tokens(self) -> None:
+        """Let go of all tokens."""
+        self._tokens = None
 
     @torch.no_grad()
-    def _compute(self, chunk: dict[int, int], x: dict[int, Tensor]) -> None:
-        """Compute the features of a chunk, each example at its place; places still free repeat one of them."""
-        filler = next(iter(x.values()))
-        images = torch.stack([x.get(place, filler) for place in range(CHUNK)])
-        features = self.backbone.read(self.view.plain(images), self.readout)
-        self._add(list(chunk.values()), features[list(chunk)])
+    def _read(self, batch: Batch, tokens: TokenStore | None) -> Tensor:
+        """The features of a batch, those that are missing computed from pixels or from tokens."""
+        for chunk in self._chunks.of(batch, self._slots):
+            if tokens is None:
+                features = self.backbone.read(self.view.plain(chunk.x), self.readout)
+            else:
+                features = tokens.backbone.encode(tokens.of_chunk(chunk), rows=1, first=tokens.blocks)[:, 0]
+            self._add(list(chunk.ids.values()), features[list(chunk.ids)])
+        return self._rows(batch.ids.tolist()).to(batch.x.device)
 
     def _rows(self, ids: list[int]) -> Tensor:
         """Copies of the rows of these ids: [B, width]."""

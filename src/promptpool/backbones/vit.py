@@ -4,6 +4,7 @@ What is particular here:
 - Parameters carry timm's names, which most checkpoints share.
 - `encode(tokens, rows=r)` computes the last block's queries, projection and MLP for the first r tokens only:
   the same numbers, for about 7 % less work in a ViT-B/16.
+- `encode(begin(tokens, k), first=k)` is `encode(tokens)`: what the first k blocks make of an image can be kept.
 - No dropout anywhere: the model is meant to be frozen, and fine-tuning a pre-trained ViT works without.
 """
 
@@ -120,9 +121,21 @@ class ViT(Backbone):
         registers = self.reg_token.expand(count, -1, -1)
         return torch.cat([placed[:, : len(first)], registers, placed[:, len(first) :]], dim=1)
 
-    def encode(self, tokens: Tensor, rows: int | None = None) -> Tensor:
+    def check_first(self, first: int) -> None:
+        if not 0 <= first < self.depth:
+            raise ValueError(f"enter = {first}: must be one of this ViT's blocks, 0 to {self.depth - 1}")
+
+    def begin(self, tokens: Tensor, blocks: int) -> Tensor:
+        self.check_first(blocks)
         with self._rounding(tokens):
-            for block in self.blocks[:-1]:
+            for block in self.blocks[:blocks]:
+                tokens = block(tokens)
+        return tokens
+
+    def encode(self, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
+        self.check_first(first)
+        with self._rounding(tokens):
+            for block in self.blocks[first:-1]:
                 tokens = block(tokens)
             tokens = self.blocks[-1](tokens, rows)
         return self.norm(tokens)  # type: ignore[no-any-return]

@@ -73,11 +73,12 @@ class ReadPrompts(nn.Module):
     def __init__(self, learner: L2P) -> None:
         super().__init__()
         self.backbone, self.frozen, self.pool = learner.backbone, learner.frozen.backbone, learner.pool
-        self.order, self.position = learner.order, learner.position
+        self.order, self.position, self.enter = learner.order, learner.position, learner.enter
 
     def forward(self, x: Tensor) -> Tensor:
         prompts = self.pool.select(self.frozen.features(x)).prompts
-        return encoded(self.backbone, self.backbone.embed(x), prompts, order=self.order, position=self.position)
+        tokens = self.backbone.begin(self.backbone.embed(x), self.enter)
+        return encoded(self.backbone, tokens, prompts, order=self.order, position=self.position, enter=self.enter)
 
 
 class Parts(NamedTuple):

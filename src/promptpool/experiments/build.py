@@ -47,8 +47,13 @@ class SharedCache:
         self.features: dict[str, FrozenFeatures] = {}
 
     def frozen(self, key: str, backbone: ViT | ResNet18, view: ImageView, readout: Readout) -> FrozenFeatures:
-        """What a readout has of a backbone in a view, with the features that other processes wrote."""
+        """What a readout has of a backbone in a view, with the features that other processes wrote.
+
+        Tokens of other backbones and views are let go, so that those in memory never take more than one budget.
+        """
         key = f"{key} {readout}"
+        for other in self.features.keys() - {key}:
+            self.features[other].drop_tokens()
         if key not in self.features:
             self.features[key] = FrozenFeatures(backbone, view, readout)
             if self.folder is not None:

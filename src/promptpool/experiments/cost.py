@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from promptpool.backbones.base import FeatureExtractor
-from promptpool.backbones.features import CHUNK, FrozenFeatures
+from promptpool.backbones.base import Backbone, FeatureExtractor
+from promptpool.backbones.chunks import CHUNK
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.token_store import token_budget
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, Stream, concatenate
 from promptpool.experiments.build import Built
@@ -29,6 +31,7 @@ from promptpool.learners import LEARNERS
 from promptpool.learners.adaptation import BATCH_SIZE, VALUES, epochs_on
 from promptpool.learners.base import trained_parameter_count
 from promptpool.learners.closed_form import ClosedForm
+from promptpool.learners.prompted import PromptedLearner
 from promptpool.learners.trial import LEAST_CLASSES
 from promptpool.training.loop import Session
 
@@ -75,16 +78,41 @@ class Probe(NamedTuple):
     feature: float  # the frozen feature of an image
     step_bytes: float  # that the step of a whole batch keeps for its gradients
     test_bytes: float  # that testing a whole batch holds at a time
+    token_bytes: float = 0.0  # of the tokens of an image, where they are kept
 
 
 class _Store(FrozenFeatures):
-    """Features out of thin air: the time of steps and tests without that of frozen features."""
+    """Features out of thin air, and tokens if there is room for all: the time of steps and tests without theirs."""
 
     asked = False
+    images = 0  # that come again and again
+    tokens: Tensor | None = None  # of one image: [1, L, D]
 
     def __call__(self, batch: Batch) -> Tensor:
         self.asked = True
         return torch.randn(len(batch.ids), self.width, device=batch.x.device)
+
+    @torch.no_grad()
+    def with_tokens(self, batch: Batch, blocks: int = 0) -> tuple[Tensor, Tensor]:
+        if self.tokens is None:
+            self.tokens = self._tokens_of(batch.x[:1], blocks)
+        if _have_room(self.images, self.token_bytes):
+            return self(batch), self.tokens.expand(len(batch.ids), -1, -1)
+        return self(batch), self._tokens_of(batch.x, blocks)
+
+    def _tokens_of(self, x: Tensor, blocks: int) -> Tensor:
+        if not isinstance(self.backbone, Backbone):
+            raise ValueError(f"{type(self.backbone).__name__} has no tokens")
+        return self.backbone.begin(self.backbone.embed(self.view.plain(x)), blocks)
+
+    @property
+    def token_bytes(self) -> int:
+        return 0 if self.tokens is None else self.tokens.numel() * self.tokens.element_size()
+
+
+def _have_room(images: int, token_bytes: float) -> bool:
+    """True if a store holds the tokens of so many images."""
+    return images * token_bytes <= token_budget()
 
 
 def estimate(built: Built) -> Estimate:
@@ -102,8 +130,7 @@ def estimate(built: Built) -> Estimate:
     least = built.learner.readout.blocks
     if isinstance(backbone, ViT) and backbone.depth > least + 1 and _is_slow(built, backbone):
         (one, stored), (two, _) = (_probe(_on(built, _cut(backbone, depth))) for depth in (least, least + 1))
-        deeper = (a + (backbone.depth - least) * max(b - a, 0.0) for a, b in zip(one, two, strict=True))
-        found = Probe(*deeper)._replace(test_bytes=two.test_bytes)  # blocks are passed one after the other
+        found = _deeper(built, one, two, backbone.depth - least)
     else:
         found, stored = _probe(built)
     session = Session(built.learner, stream, built.plan)
@@ -113,6 +140,7 @@ def estimate(built: Built) -> Estimate:
     )
     seconds = session.steps * found.step + _tested_images(stream) * found.test + computed * found.feature
     working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
+    working += min(found.token_bytes * sum(len(part) for parts in asked for part in parts), token_budget())
     return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
 
 
@@ -142,6 +170,32 @@ def _taught_with_prompts(stream: Stream, adapt: str) -> int:
     whole, half = len(first.train), -(-len(first.train) // 2)
     trial = 2 * half * epochs_on(half) if adapt == "auto" else 0
     return whole * epochs_on(whole) + trial
+
+
+def _deeper(built: Built, one: Probe, two: Probe, blocks: int) -> Probe:
+    """What a transformer takes with so many blocks more than the first, if a second makes this difference.
+
+    Steps and tests begin at the block at which prompts enter. Where tokens are not kept, those before it take what they
+    take for a feature.
+    """
+    block = Probe(*(max(b - a, 0.0) for a, b in zip(one, two, strict=True)))
+    found = Probe(*(a + blocks * more for a, more in zip(one, block, strict=True)))
+    found = found._replace(test_bytes=two.test_bytes)  # blocks are passed one after the other
+    enter = built.learner.enter if isinstance(built.learner, PromptedLearner) else 0
+    trained, tested = _kept_images(built)
+    step = 0.0 if _have_room(trained, found.token_bytes) else block.feature * built.plan.batch_size
+    test = 0.0 if _have_room(tested, found.token_bytes) else block.feature
+    return found._replace(
+        step=found.step - enter * (block.step - step),
+        test=found.test - enter * (block.test - test),
+        step_bytes=found.step_bytes - enter * block.step_bytes,
+    )
+
+
+def _kept_images(built: Built) -> tuple[int, int]:
+    """How many images steps look at again and again, and how many tests do, while those of steps are kept as well."""
+    largest = max(len(experience.train) for experience in built.stream.experiences)
+    return largest, largest + sum(len(test) for test in built.stream.tests)
 
 
 def _in_chunks(examples: Examples) -> int:
@@ -180,6 +234,8 @@ def _cut(backbone: ViT, depth: int) -> ViT:
 def _on(built: Built, backbone: FeatureExtractor) -> Built:
     """The same run on another backbone."""
     name, values = built.config["learner"]["name"], {k: v for k, v in built.config["learner"].items() if k != "name"}
+    if "enter" in values:
+        values["enter"] = 0  # which `_deeper` makes good for
     return built._replace(learner=LEARNERS[name](backbone, built.learner.view, **values))
 
 
@@ -226,13 +282,22 @@ def _probe(built: Built) -> tuple[Probe, tuple[bool, bool]]:
             store.asked = False
         return before
 
+    def kept(images: int) -> None:
+        """Let so many images come again and again."""
+        if store is not None:
+            store.images = images
+
     batch, tests = min(plan.batch_size, len(order)), min(plan.test_batch_size, len(test))
     chunk = min(CHUNK, len(test))
+    trained, tested = _kept_images(built)
+    kept(trained)
     step_seconds, step_bytes, step_asks = _grown(step, batch), batch * held.graph, asked()
+    kept(tested)
     test_seconds, test_bytes, test_asks = _grown(judge, tests), tests * held.largest, asked()
     feature = _grown(look, chunk) / chunk if step_asks or test_asks else 0.0
     at_a_time = AT_A_TIME * max(test_bytes, chunk * held.largest)
-    return Probe(step_seconds, test_seconds / tests, feature, step_bytes, at_a_time), (step_asks, test_asks)
+    tokens = 0 if store is None else store.token_bytes
+    return Probe(step_seconds, test_seconds / tests, feature, step_bytes, at_a_time, tokens), (step_asks, test_asks)
 
 
 def _grown(take: Callable[[int], object], most: int) -> float:
@@ -301,6 +366,7 @@ def work(built: Built) -> float:
         longer += (
             int(values["top_k"]) * int(values["prompt_length"]) / (backbone.pos_embed.shape[1] + backbone.registers)
         )
+        longer *= 1 - int(values["enter"]) / backbone.depth  # the blocks before are passed once
     if name == "gdumb":
         count = len(stream.experiences)
         kept = sum(min(values["capacity"], images * number // count) for number in range(1, count + 1))

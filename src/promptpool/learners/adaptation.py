@@ -44,8 +44,9 @@ class PromptedBackbone(FeatureExtractor):
         return self.read(x, Readout())
 
     def read(self, x: Tensor, readout: Readout) -> Tensor:
-        prompts = self.pool.select(self.backbone.features(x)).prompts + self.backbone.class_position
         tokens = self.backbone.embed(x)
+        query = self.backbone.encode(tokens, rows=1)[:, 0]
+        prompts = self.pool.select(query).prompts + self.backbone.class_position
         tokens = torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1)
         return self.backbone.read_tokens(tokens, readout, self.backbone.patches + prompts.shape[1])
 

@@ -11,6 +11,9 @@ the query. With `capacity` > 0 the loss is a mean over the new images and as man
 compared with the classes of its task and a replayed one with all seen, as in the released code (its `replay_no_mask`);
 the paper does not say.
 
+With `enter` = k > 0, which no paper has, prompts join at block k: x_e is what blocks 0 to k - 1 make of f_e(x), and f_r
+of x_p is the blocks from k on; q stays what it was. The first k blocks of an image are then computed once, like q.
+
 With `slots`, as in public code on 5-datasets, task t = 0, 1, ... trains the prompts tN to (t + 1)N - 1, and the second
 term is over their keys.
 
@@ -64,6 +67,7 @@ class L2P(PromptedLearner):
         `inherit`: True starts the prompts of a slot from those of the task before.
         `order`: where prompts stand among the tokens, "prompts-first" or "class-first" (after the [class] token).
         `position`: the position embedding that prompts get, "none" or that of the [class] token ("class").
+        `enter`: the block at which prompts join the tokens, 0 as in the paper; a later one is faster.
         `capacity`: how many images the memory holds; 0 for no memory.
         `policy`: which images the memory keeps, "balanced" over classes, "reservoir" or "greedy".
         `replay_classes`: the classes that the loss compares for replayed images, "seen" or "all".
@@ -90,6 +94,7 @@ class L2P(PromptedLearner):
         inherit: bool = False,
         order: str = "prompts-first",
         position: str = "none",
+        enter: int = 0,
         query_view: str = "same",
         capacity: int = 0,
         policy: str = "balanced",
@@ -101,6 +106,7 @@ class L2P(PromptedLearner):
         one_of(POSITIONS, position=position)
         one_of(POLICIES, policy=policy)
         one_of(("seen", "all"), replay_classes=replay_classes)
+        backbone.check_first(enter)
         zero_or_more(pull=pull)
         if capacity < 0:
             raise ValueError(f"capacity = {capacity}: must be 0 (no memory) or the number of images to keep")
@@ -108,7 +114,7 @@ class L2P(PromptedLearner):
         self.pull, self.start, self.start_from, self.key = pull, start, start_from, key
         self.diversify, self.vote = diversify, vote
         self.slots, self.inherit = slots, inherit
-        self.order, self.position = order, position
+        self.order, self.position, self.enter = order, position, enter
         self.capacity, self.policy, self.replay_classes = capacity, policy, replay_classes
         self.pool = PromptPool(
             backbone.dim,
@@ -127,23 +133,31 @@ class L2P(PromptedLearner):
         self.memory = Memory(capacity, generator=self.generator, policy=policy) if capacity else None
 
     def loss(self, batch: Batch) -> Tensor:
-        parts, views = zip(*((part, self.inputs(part)) for part in rehearsed(batch, self.memory)), strict=True)
-        features, chosen = self.prompted(reduce(join, parts), torch.cat(views))
+        parts: list[Batch] = []
+        views: list[Tensor] = []
+        for part in rehearsed(batch, self.memory):
+            parts.append(part)
+            if not self.keeps_tokens:
+                views.append(self.inputs(part))
+        features, chosen = self.prompted(reduce(join, parts), torch.cat(views) if views else None)
         entropy = joint_cross_entropy(self, self.head(features), parts, self.replay_classes)
         return entropy + self.pull * chosen.distance.mean()
 
     def logits(self, batch: Batch) -> Tensor:
-        features, _ = self.prompted(batch, self.inputs(batch))
+        features, _ = self.prompted(batch, None if self.keeps_tokens else self.inputs(batch))
         return self.head(features)  # type: ignore[no-any-return]
 
-    def prompted(self, batch: Batch, x: Tensor) -> tuple[Tensor, Chosen]:
-        """f_r^avg(x_p), [B, D], of a batch in its view x, and the prompts that made it."""
-        tokens, query = self.backbone.embed(x), self.query(batch, x)  # [B, L, D], [B, D]
+    def prompted(self, batch: Batch, x: Tensor | None) -> tuple[Tensor, Chosen]:
+        """f_r^avg(x_p), [B, D], of a batch in its view x (`read`), and the prompts that made it."""
+        tokens, query = self.read(batch, x)  # [B, L, D], [B, D]
         if self.training and self.pool.waits:
             patches = tokens[:, self.backbone.patches :]
             self.pool.begin(distributed.gather(patches), distributed.gather(query), self.generator)
         chosen = self.pool(query)
-        return encoded(self.backbone, tokens, chosen.prompts, order=self.order, position=self.position), chosen
+        features = encoded(
+            self.backbone, tokens, chosen.prompts, order=self.order, position=self.position, enter=self.enter
+        )
+        return features, chosen
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         loss = descend(self.loss(batch))
@@ -173,11 +187,16 @@ class L2P(PromptedLearner):
         return super().sees_all or (self.memory is not None and self.replay_classes == "all")
 
 
-def encoded(backbone: Backbone, tokens: Tensor, prompts: Tensor, *, order: str, position: str) -> Tensor:
-    """f_r^avg of tokens [B, L, D] with prompts [B, N * L_p, D] among them, the mean of the prompts' rows: [B, D]."""
+def encoded(
+    backbone: Backbone, tokens: Tensor, prompts: Tensor, *, order: str, position: str, enter: int = 0
+) -> Tensor:
+    """f_r^avg of tokens [B, L, D] with prompts [B, N * L_p, D] among them, the mean of the prompts' rows: [B, D].
+
+    Tokens are those at block `enter`, where prompts join.
+    """
     if position == "class":
         prompts = prompts + backbone.class_position
     ahead = 1 if order == "class-first" else 0
     tokens = torch.cat([tokens[:, :ahead], prompts, tokens[:, ahead:]], dim=1)
-    rows = backbone.encode(tokens, rows=ahead + prompts.shape[1])
+    rows = backbone.encode(tokens, rows=ahead + prompts.shape[1], first=enter)
     return rows[:, ahead:].mean(dim=1)

@@ -1,9 +1,13 @@
-"""What methods share that choose prompts for a transformer: the query, and what a record says of the prompts.
+"""What methods share that choose prompts for a transformer: tokens and query, and what a record says of the prompts.
 
-    q(x) = f(x)[0] of the frozen model
+    x_e = f_e(x)
+    q(x) = f_r(x_e)[0] of the frozen model
 
-A method makes its `pool` in the constructor and asks it for prompts with `self.pool(self.query(batch, x))`. How the
-prompts go into the backbone and what the loss is, the method says.
+A method makes its `pool` in the constructor and asks it for prompts with the query that `read` gives it beside the
+tokens. How the prompts go into the backbone and what the loss is, the method says.
+
+A frozen model that looks at an image in the same way every time makes the same tokens of it. They are computed once, as
+far as memory goes (`backbones/token_store.py`), and then neither view nor embedding is computed again.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ class PromptedLearner(Learner):
     keeps_original = True
     backbone: Backbone
     pool: PromptPool
+    enter = 0  # the block at which prompts join the tokens
 
     def __init__(
         self, backbone: Backbone, view: ImageView, *, query_view: str = "same", **shared: Unpack[Shared]
@@ -52,12 +57,31 @@ class PromptedLearner(Learner):
     def answers_from_features(self) -> bool:
         return False
 
-    def query(self, batch: Batch, x: Tensor) -> Tensor:
-        """q(x) of a batch in its view x: [B, D]."""
-        if self.training and not self.view.fixed and self.query_view == "same":
-            with torch.no_grad():
+    @property
+    def keeps_tokens(self) -> bool:
+        """True if images have the same tokens at every look, and no gradient is wanted of what makes them."""
+        if self.train_backbone or (self.training and not self.view.fixed):
+            return False
+        return not next(self.backbone.parameters()).requires_grad  # it is where a plan has clip_frozen
+
+    def read(self, batch: Batch, x: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The tokens that prompts join, [B, L, D], and q(x), [B, D].
+
+        x is the batch in its view, or None if tokens are kept: then both are those of the plain view.
+        """
+        if x is None:
+            query, tokens = self.frozen.with_tokens(batch, self.enter)
+            return tokens, query
+        tokens = self.backbone.begin(self.backbone.embed(x), self.enter)
+        return tokens, self._query(batch, x, tokens)
+
+    def _query(self, batch: Batch, x: Tensor, tokens: Tensor) -> Tensor:
+        if not self.training or self.view.fixed or self.query_view == "plain":
+            return self.frozen(batch)
+        with torch.no_grad():
+            if self.train_backbone:
                 return self.frozen.backbone.features(x)
-        return self.frozen(batch)
+            return self.backbone.encode(tokens, rows=1, first=self.enter)[:, 0]
 
     def after_test_set(self) -> Tensor:
         """How often each prompt was chosen since the last call: [M]."""

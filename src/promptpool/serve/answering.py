@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from promptpool.backbones.base import Backbone
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.classifier.answers import Asked, Prediction, answered, ask_rows
 from promptpool.classifier.classifier import ContinualClassifier
@@ -52,6 +53,14 @@ class PassingFeatures(FrozenFeatures):
         if known is None or known[0] is not batch.x:
             self.last = known = batch.x, self.backbone.read(self.view.plain(batch.x), self.readout)
         return known[1]
+
+    @torch.no_grad()
+    def with_tokens(self, batch: Batch, blocks: int = 0) -> tuple[Tensor, Tensor]:
+        if not isinstance(self.backbone, Backbone):
+            raise ValueError(f"{type(self.backbone).__name__} has no tokens")
+        tokens = self.backbone.begin(self.backbone.embed(self.view.plain(batch.x)), blocks)
+        self.last = batch.x, self.backbone.encode(tokens, rows=1, first=blocks)[:, 0]
+        return self.last[1], tokens
 
 
 Reads = TypeVar("Reads", ContinualClassifier, FrozenFeatures)
