@@ -174,6 +174,8 @@ def _cut(backbone: ViT, depth: int) -> ViT:
         gelu=backbone.gelu,
         precision=backbone.precision,
     )
+    vit.compile_blocks(backbone.compiled)
+    vit.recompute_blocks(backbone.checkpointing)
     return vit.eval()
 
 
