@@ -32,7 +32,8 @@ def test_gradients_are_the_same(precision: str) -> None:
 
 
 def test_only_the_inputs_of_blocks_are_kept() -> None:
-    vit, kept = random_vit(), []
+    vit = random_vit()
+    kept: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:
         kept[-1] += tensor.numel()

@@ -129,8 +129,8 @@ class ViT(Backbone):
 
     @contextmanager
     def plainly(self) -> Iterator[None]:
-        names = [name for name in ("compiled", "checkpointing") if name in vars(self)]
-        chosen = {name: vars(self).pop(name) for name in names}
+        names: tuple[str, ...] = ("compiled", "checkpointing")
+        chosen = {name: vars(self).pop(name) for name in names if name in vars(self)}
         try:
             yield
         finally:
