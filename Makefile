@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PROMPTPOOL_DATA
 READY := .venv/.ready
 
-.PHONY: demo test portable-test portable-check browser browser-test page-picture ray-test real-test kill-test fuzz-test wheel-test check bench \
+.PHONY: demo test portable-test portable-check browser browser-test page-picture ray-test real-test kill-test compile-test fuzz-test wheel-test check bench \
   bench-serve format clean
 
 demo: $(READY)
@@ -60,6 +60,10 @@ real-test: $(READY)
 kill-test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/classifier
 	PROMPTPOOL_KILLS=50 $(BIN)/python -m pytest -q -s tests/serve/test_process.py -k killed
+
+# Blocks that torch really compiles; the other tests of compilation only count what it would.
+compile-test: $(READY)
+	$(BIN)/python -m pytest -q -m compiles
 
 # Requests made up from the server's own description, some eight hundred: none may be a mistake of the server.
 fuzz-test: $(READY)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from promptpool import distributed
 from promptpool.checks import one_of
+from promptpool.data.stream import Batch
 
 OPTIMISERS = ("adam", "sgd")
 
@@ -22,6 +25,8 @@ class Descent:
     gradients is the gradient of the joined batch's mean loss, also if ranks hold different numbers of examples.
     `measured` are parameters that are not updated but count in the norm that is clipped, as in the released L2P code;
     the loss is then computed under `measuring()`.
+
+    With `micro_batch`, `over` adds up the gradients of a batch part by part, each of at most so many examples.
     """
 
     def __init__(
@@ -34,11 +39,12 @@ class Descent:
         weight_decay: float = 0.0,
         clip: float | None = 1.0,
         measured: Iterable[nn.Parameter] = (),
+        micro_batch: int | None = None,
     ) -> None:
         one_of(OPTIMISERS, optimiser=optimiser)
         self.parameters = list(parameters)
         self.measured = list(measured)
-        self.clip = clip
+        self.clip, self.micro_batch = clip, micro_batch
         self.weight = 1.0
         self.optimiser: torch.optim.Optimizer | None = None
         if self.parameters and optimiser == "adam":
@@ -60,12 +66,44 @@ class Descent:
                 parameter.requires_grad_(False)
 
     def __call__(self, loss: Tensor) -> Tensor:
+        """Take a step on a loss."""
+        if self.micro_batch is not None:
+            raise ValueError(
+                f"micro_batch = {self.micro_batch}: this method computes the loss of a whole batch, set none "
+                "(a method that calls descend.over(batch, self.loss) takes it in parts)"
+            )
+        return self._step([(1.0, lambda: loss)])
+
+    def over(self, batch: Batch, loss: Callable[[Batch], Tensor]) -> Tensor:
+        """Take a step on the loss of a batch, a mean over its examples; in parts if `micro_batch` says so.
+
+        Parts come one after the other, each with its share of the examples as a weight, and none is in memory when the
+        next is computed. Every rank has as many parts, since a loss may exchange something between them.
+        """
+        return self._step([(len(part.y) / len(batch.y), partial(loss, part)) for part in self._parts(batch)])
+
+    def _parts(self, batch: Batch) -> list[Batch]:
+        if self.micro_batch is None:
+            return [batch]
+        everyone = int(distributed.total(torch.tensor(len(batch.y))))
+        largest = -(-everyone // distributed.world())  # of the ranks' batches
+        count = -(-largest // self.micro_batch)
+        ends = [len(batch.y) * number // count for number in range(count + 1)]
+        return [batch.part(slice(*place)) for place in pairwise(ends)]
+
+    def _step(self, parts: Sequence[tuple[float, Callable[[], Tensor]]]) -> Tensor:
+        """Take a step on the weighted sum of losses; returns that sum."""
         if self.optimiser is None:
             raise ValueError("a learner without trained parameters cannot descend")
         everything = self.parameters + self.measured
         for parameter in everything:
             parameter.grad = None
-        (loss * self.weight).backward()
+        values = []
+        for share, compute in parts:
+            loss = compute()
+            (loss * (self.weight * share)).backward()
+            values.append(loss.detach() if share == 1 else loss.detach() * share)
+            del loss
         average_gradients(everything)
         if self.clip is not None:
             norm = torch.nn.utils.get_total_norm([p.grad for p in everything if p.grad is not None])
@@ -73,7 +111,7 @@ class Descent:
         self.optimiser.step()
         for parameter in self.measured:
             parameter.grad = None
-        return loss.detach()
+        return values[0] if len(values) == 1 else torch.stack(values).sum()
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use this learning rate from the next step on."""

@@ -12,17 +12,14 @@ What a new learner does, or one that is meant to change: delete its entry, then
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from promptpool.data.views import ImageView
+from doubles import double_precision, double_view
 from promptpool.learners import LEARNERS
 from promptpool.losses import only
 from promptpool.training.loop import Session
@@ -35,23 +32,6 @@ PLANS = {
     "dualnet": replace(toy_plan("dualnet"), epochs=2, learning_rate=0.03),
 }
 MARGIN = 1e-5  # of the best score over the second, a billion times what rounding does in double precision
-
-
-class DoubleView(ImageView):
-    """A view whose inputs are in double precision."""
-
-    def scaled(self, images: Tensor) -> Tensor:
-        return super().scaled(images.double())
-
-
-@contextmanager
-def double_precision() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 @torch.no_grad()
@@ -67,10 +47,9 @@ def judged(session: Session) -> tuple[float, float]:
 
 def run(name: str, **values: Any) -> tuple[dict[str, Any], float]:
     """The counts and mean square scores of each record, and the least margin at the end of an experience."""
-    view = toy_view(name)
     with double_precision():
-        double = DoubleView(**{field.name: getattr(view, field.name) for field in fields(view)})
-        session = Session(toy_learner(name, view=double, **values), toy_stream(), PLANS.get(name, toy_plan(name)))
+        learner = toy_learner(name, view=double_view(toy_view(name)), **values)
+        session = Session(learner, toy_stream(), PLANS.get(name, toy_plan(name)))
         found = [judged(session) for step in session if step.record is not None]
     counts = [list(record.correct) for record in session.records]
     return {"counts": counts, "scores": [square for square, _ in found]}, min(least for _, least in found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,6 +30,8 @@ from promptpool.training.checkpoint import learn, save_checkpoint
 from promptpool.training.loop import Session
 from promptpool.training.record import Record
 from toys import METHODS, RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks, toy_stream
+
+IN_PARTS = ("l2p", "ft-seq")
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
@@ -71,6 +74,14 @@ def every_learner(folder: Path) -> None:
             write_whole(folder / f"{name}.jsonl", "\n".join(record.to_json() for record in records).encode())
 
 
+def in_parts(folder: Path) -> None:
+    """The same with batches in parts: of 15, one rank has seven images and the other eight."""
+    for name in IN_PARTS:
+        learner = toy_learner(name)
+        list(learn(learner, toy_stream(per_class=15), replace(toy_plan_for_ranks(), micro_batch=3)))
+        leave(weights_of(learner), folder / f"{name}.parts.safetensors")
+
+
 def leave(found: dict[str, torch.Tensor], path: Path) -> None:
     if distributed.rank() == 0:
         save_file({key: value.contiguous() for key, value in found.items()}, path)
@@ -81,6 +92,7 @@ def main() -> None:
     torch.set_num_threads(THREADS)
     distributed.start()
     every_learner(folder)
+    in_parts(folder)
     fisher = {f"{case}/{key}": value for case, made in FISHER.items() for key, value in information(*made).items()}
     leave(fisher, folder / "fisher.safetensors")
     fits = {f"{case}/{key}": value for case, made in FITS.items() for key, value in fitted(*made).items()}

@@ -13,6 +13,7 @@ import torch
 from fisher_on_ranks import CASES, information
 from fits_on_ranks import CASES as FITS
 from fits_on_ranks import fitted
+from rank_worker import IN_PARTS
 from safetensors.torch import load_file
 from trials_on_ranks import tried
 
@@ -64,6 +65,15 @@ def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
         assert (ours.correct, ours.total, ours.facts) == (theirs.correct, theirs.total, theirs.facts)
         assert ours.by_class == theirs.by_class
         assert ours.loss == (None if theirs.loss is None else pytest.approx(theirs.loss, rel=1e-4))
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_two_ranks_add_up_the_gradients_of_parts(name: str, two_ranks: Path) -> None:
+    learner = toy_learner(name)
+    list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))  # whole batches
+    weights = load_file(two_ranks / f"{name}.parts.safetensors")
+    for key, value in state(learner)["weights"].items():
+        torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-5)
 
 
 def test_two_ranks_have_the_fisher_information_of_one_process(two_ranks: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -46,16 +48,23 @@ class FeatureExtractor(nn.Module, ABC):
     dim: int
     origin: str = "random"
     values: Range | None = None
+    compiled: bool = False  # its blocks are run by compiled code, which rounds otherwise
+    checkpointing: bool = False  # its blocks are computed a second time in the backward pass, to the same numbers
 
     def fingerprint(self) -> str:
         """A hash of what this model computes: its class and sizes, and every weight as it now is."""
         sizes = {name: value for name, value in vars(self).items() if isinstance(value, int | float | str)}
-        sizes = {name: value for name, value in sizes.items() if name not in ("origin", "training")}
+        sizes = {name: value for name, value in sizes.items() if name not in ("origin", "training", "checkpointing")}
         digest = hashlib.sha256(f"{type(self).__name__} {sorted(sizes.items())}".encode())
         for name, value in self.state_dict().items():
             digest.update(f"{name} {value.dtype} {[*value.shape]}".encode())
             digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+    @contextmanager
+    def plainly(self) -> Iterator[None]:
+        """Within this context the model is neither compiled nor recomputed, for the transforms of torch.func."""
+        yield
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:

@@ -11,12 +11,17 @@ What is particular here:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from promptpool.backbones.base import Backbone, Readout
+from promptpool.backbones.compilation import check_compiler, compiled
 from promptpool.checks import one_of, zero_or_more
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
@@ -35,6 +40,9 @@ class ViT(Backbone):
     With `precision="bfloat16"` the products of the blocks are computed in bfloat16, which has the range of single
     precision and 8 bits of its digits; weights, sums of residuals and norms stay in single precision. It pays where the
     processor has instructions for it.
+
+    `compile_blocks` and `recompute_blocks` say how blocks are run. The first rounds otherwise; the second gives the
+    same numbers, and trades time for memory.
     """
 
     # On the instance only where they are others, so that fingerprints of earlier versions hold.
@@ -102,8 +110,39 @@ class ViT(Backbone):
     def compute_in(self, precision: str) -> None:
         """Compute the products of the blocks in this precision from now on."""
         one_of(PRECISIONS, precision=precision)
-        if precision != self.precision:
-            self.precision = precision
+        self._choose("precision", precision)
+
+    def compile_blocks(self, on: bool = True) -> None:
+        """Run the blocks by code that torch compiles for this machine, from now on (see `compilation`)."""
+        if on:
+            check_compiler()
+        self._choose("compiled", on)
+
+    def recompute_blocks(self, on: bool = True) -> None:
+        """Keep only the inputs of blocks for the backward pass, and compute all else within them a second time."""
+        self._choose("checkpointing", on)
+
+    def _choose(self, name: str, value: str | bool) -> None:
+        """Set how blocks are run; the default is not set on the instance, so that it leaves no trace there."""
+        vars(self).pop(name, None)
+        if value != getattr(self, name):
+            setattr(self, name, value)
+
+    @contextmanager
+    def plainly(self) -> Iterator[None]:
+        names: tuple[str, ...] = ("compiled", "checkpointing")
+        chosen = {name: vars(self).pop(name) for name in names if name in vars(self)}
+        try:
+            yield
+        finally:
+            vars(self).update(chosen)
+
+    def _passed(self, block: nn.Module, tokens: Tensor, rows: int | None = None) -> Tensor:
+        """What a block makes of tokens."""
+        run = partial(compiled, block) if self.compiled else block
+        if self.checkpointing and torch.is_grad_enabled():
+            return checkpoint(run, tokens, rows, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
+        return run(tokens, rows)
 
     def _rounding(self, tokens: Tensor) -> torch.autocast:
         """The context in which blocks compute."""
@@ -129,15 +168,15 @@ class ViT(Backbone):
         self.check_first(blocks)
         with self._rounding(tokens):
             for block in self.blocks[:blocks]:
-                tokens = block(tokens)
+                tokens = self._passed(block, tokens)
         return tokens
 
     def encode(self, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
         self.check_first(first)
         with self._rounding(tokens):
             for block in self.blocks[first:-1]:
-                tokens = block(tokens)
-            tokens = self.blocks[-1](tokens, rows)
+                tokens = self._passed(block, tokens)
+            tokens = self._passed(self.blocks[-1], tokens, rows)
         return self.norm(tokens)  # type: ignore[no-any-return]
 
     @property
@@ -164,7 +203,7 @@ class ViT(Backbone):
         read = []
         for number, block in enumerate(self.blocks):
             with self._rounding(tokens):
-                tokens = block(tokens)
+                tokens = self._passed(block, tokens)
             if number < first:
                 continue
             rows = self.norm(tokens)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import torch
 
+from promptpool.backbones.compilation import check_compiler
 from promptpool.backbones.descriptions import Description, from_folder, from_metadata
 from promptpool.backbones.hub import TENSORS, fetch, is_hub_name
 from promptpool.backbones.known import hint
@@ -44,6 +45,8 @@ def load_backbone(
     heads: int | None = None,
     gelu: str | None = None,
     precision: str = "single",
+    compile: bool = False,  # noqa: A002
+    checkpointing: bool = False,
 ) -> ViT:
     """The ViT in a weights file, a Hugging Face folder, or on the hub, in float32.
 
@@ -54,13 +57,19 @@ def load_backbone(
     head per 64 channels, as ViT-Ti, -S, -B and -L have (the widths of ViT-H, -g and -G get their 16); `heads` says
     otherwise. `gelu` is "exact" or "tanh" (see `ViT`); None is what the file says, and exact where it says nothing.
     `precision` is that of the products, "single" or "bfloat16"; the weights themselves are in float32 in any case.
+    `compile` runs the blocks by code that torch compiles for this machine, which needs a C++ compiler and some time at
+    first; `checkpointing` computes them a second time in the backward pass, in less memory.
     """
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
     one_of(PRECISIONS, precision=precision)
+    if compile:
+        check_compiler()  # before a large file is read
     with _opened(_located(name_or_path)) as (archive, layout, description):
         model = _built(archive, layout, description, image_size, heads, gelu)
     model.compute_in(precision)
+    model.compile_blocks(compile)
+    model.recompute_blocks(checkpointing)
     return model
 
 

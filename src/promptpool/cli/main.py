@@ -25,6 +25,7 @@ from promptpool.cli.reproduce import reproduce
 from promptpool.cli.review import review
 from promptpool.cli.run import run_one
 from promptpool.cli.serve import serve
+from promptpool.cli.tune import tune
 from promptpool.cli.weights import app as weights_app
 from promptpool.data.scenarios import SCENARIOS
 from promptpool.data.sets import DATASETS
@@ -64,6 +65,7 @@ app.command()(export)
 app.command()(serve)
 app.command()(demo)
 app.command("run")(run_one)
+app.command()(tune)
 app.command()(reproduce)
 app.add_typer(data_app, name="data")
 app.add_typer(weights_app, name="weights")

@@ -54,7 +54,7 @@ def run_one(
     with user_errors():
         distributed.start()
         raw = overridden(read_config(name, scale=scale), overrides or [])
-        config = complete(_with_data(raw, data, strict))
+        config = complete(with_data(raw, data, strict))
         path = run_folder(runs, name, config) if folder is None else folder
         if "folder" in config["dataset"] and config["backbone"]["name"] in SHIPPED and distributed.rank() == 0:
             typer.echo(f"note: {DRAWN_ONLY}")
@@ -66,7 +66,7 @@ def run_one(
         distributed.stop()
 
 
-def _with_data(raw: Config, data: Path | None, strict: bool) -> Config:
+def with_data(raw: Config, data: Path | None, strict: bool) -> Config:
     """The values with where one's own images are, and whether a file that cannot be read ends the run."""
     dataset = dict(raw.get("dataset", {}))
     known = keywords(DATASETS[dataset["name"]]) if dataset.get("name") in DATASETS else {}

@@ -36,6 +36,11 @@ class Batch(NamedTuple):
     fresh: bool = True  # the stream shows these examples for the first time
     extra: Mapping[str, Tensor] = MappingProxyType({})  # what a memory kept beside the examples
 
+    def part(self, rows: slice) -> Batch:
+        """Some of the examples, as fresh as all of them."""
+        extra = {name: value[rows] for name, value in self.extra.items()}
+        return self._replace(x=self.x[rows], y=self.y[rows], ids=self.ids[rows], extra=extra)
+
     def to(self, device: torch.device) -> Batch:
         extra = {name: value.to(device) for name, value in self.extra.items()}
         return self._replace(x=self.x.to(device), y=self.y.to(device), ids=self.ids.to(device), extra=extra)

@@ -138,7 +138,7 @@ def estimate(built: Built) -> Estimate:
     computed = sum(
         _in_chunks(part) for parts, is_stored in zip(asked, stored, strict=True) if is_stored for part in parts
     )
-    seconds = session.steps * found.step + _tested_images(stream) * found.test + computed * found.feature
+    seconds = session.steps * found.step + tested_images(stream) * found.test + computed * found.feature
     working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
     working += min(found.token_bytes * sum(len(part) for parts in asked for part in parts), token_budget())
     return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
@@ -228,6 +228,8 @@ def _cut(backbone: ViT, depth: int) -> ViT:
         gelu=backbone.gelu,
         precision=backbone.precision,
     )
+    vit.compile_blocks(backbone.compiled)
+    vit.recompute_blocks(backbone.checkpointing)
     return vit.eval()
 
 
@@ -347,7 +349,7 @@ class _Held:
         self.graph, self.largest = kept / images, largest / images
 
 
-def _tested_images(stream: Stream) -> int:
+def tested_images(stream: Stream) -> int:
     """How many test images all records of a stream count."""
     tested, seen = 0, set[int]()
     for experience in stream.experiences:
@@ -359,7 +361,7 @@ def _tested_images(stream: Stream) -> int:
 def work(built: Built) -> float:
     """The passes of a run."""
     stream, values, backbone = built.stream, built.config["learner"], built.learner.backbone
-    name, tested = values["name"], _tested_images(stream)
+    name, tested = values["name"], tested_images(stream)
     plan, sizes = built.plan, [len(experience.train) for experience in stream.experiences]
     images, longer = sum(sizes), 1.0
     if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts are further tokens

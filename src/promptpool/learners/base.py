@@ -93,7 +93,7 @@ class Learner(nn.Module):
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         """Learn from one batch; returns the loss, or None where the method has none."""
-        return descend(self.loss(batch))
+        return descend.over(batch, self.loss)
 
     def before(self, experience: Experience) -> None:
         """Called when an experience begins, if the stream has boundaries."""
@@ -139,6 +139,16 @@ class Learner(nn.Module):
 
     def check_state(self) -> None:
         """Raise a ValueError if what was just restored from a checkpoint does not fit this learner."""
+
+    @property
+    def whole_batches(self) -> str:
+        """Why a batch cannot be learned in parts (`micro_batch` of the plan), in words; empty if it can."""
+        if self.single_pass:
+            return "takes no steps on batches"
+        frozen = set() if self.train_backbone else set(self.backbone.modules())
+        if any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in set(self.modules()) - frozen):
+            return "normalises an image by the others of its batch"
+        return ""
 
     @property
     def sees_all(self) -> bool:

@@ -117,7 +117,7 @@ class BiC(Learner):
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         for _ in range(round(1 / (1 - self.memory_share))):  # |X^n| + |X^m| steps for each |X^m|
-            loss = descend(self.loss(batch))
+            loss = descend.over(batch, self.loss)
         return loss
 
     def logits(self, batch: Batch) -> Tensor:

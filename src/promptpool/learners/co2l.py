@@ -165,6 +165,10 @@ class Co2L(Learner):
         check_boundaries(self, stream, "its past model is that of the end of the task before")
         super().check(stream)
 
+    @property
+    def whole_batches(self) -> str:
+        return "contrasts all images of a batch"
+
     def _featured(self, rows: Batch) -> Batch:
         """Rows with features in the plain view instead of images; copies, because the memory's own rows change."""
         mode = self.training

@@ -80,10 +80,16 @@ class DER(Learner):
         return loss
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
-        logits = self.logits(batch)
-        loss = descend(self.of_logits(logits, batch))
+        parts: list[Tensor] = []
+
+        def noted(part: Batch) -> Tensor:
+            logits = self.logits(part)
+            parts.append(logits.detach())
+            return self.of_logits(logits, part)
+
+        loss = descend.over(batch, noted)
         if batch.fresh or self.every_epoch:
-            then = self.visible(logits.detach(), replay_classes(self.loss_classes))
+            then = self.visible(torch.cat(parts), replay_classes(self.loss_classes))
             self.memory.add(batch._replace(extra={"logits": then}))
         return loss
 

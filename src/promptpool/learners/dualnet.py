@@ -157,7 +157,7 @@ class DualNet(Learner):
             for _ in range(self.slow_rounds):
                 self.look_ahead(batch, descend.weight)
         for _ in range(self.fast_steps):
-            loss = descend(self.loss(batch))
+            loss = descend.over(batch, self.loss)
         if batch.fresh:
             self.memory.add(batch)
         return loss

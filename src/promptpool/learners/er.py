@@ -58,7 +58,7 @@ class ER(Learner):
         return joint_cross_entropy(self, logits, parts, replay_classes(self.loss_classes))
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
-        loss = descend(self.loss(batch))
+        loss = descend.over(batch, self.loss)
         if batch.fresh:
             self.memory.add(batch)
         return loss

@@ -82,7 +82,7 @@ class OnlineEWC(Learner):
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         self.observe(batch)
-        loss = descend(self.loss(batch))
+        loss = descend.over(batch, self.loss)
         self.steps += 1
         if not self.bounded and self.steps % self.refresh == 0:
             self.anchor.move(trained(self), self.running)

@@ -66,7 +66,7 @@ def fisher_diagonal(
         return F.cross_entropy(learner.visible(logits), y[None])  # -log p(y | x)
 
     each = vmap(grad(surprise), in_dims=(None, 0, 0))
-    with sdpa_kernel(SDPBackend.MATH):  # vmap does not support fused attention
+    with sdpa_kernel(SDPBackend.MATH), learner.backbone.plainly():  # vmap supports neither fused attention nor these
         for batch in batches:
             for begin in range(0, len(batch.y), micro_batch):
                 part = pick(batch, slice(begin, begin + micro_batch)).to(learner.device)

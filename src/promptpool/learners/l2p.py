@@ -160,7 +160,7 @@ class L2P(PromptedLearner):
         return features, chosen
 
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
-        loss = descend(self.loss(batch))
+        loss = descend.over(batch, self.loss)
         if self.memory is not None and batch.fresh:
             self.memory.add(batch)
         return loss
@@ -181,6 +181,14 @@ class L2P(PromptedLearner):
         if self.memory is not None:
             check_capacity(self.capacity, stream)
         super().check(stream)
+
+    @property
+    def whole_batches(self) -> str:
+        if self.vote:
+            return f"chooses prompts by a vote of images (vote = {self.vote})"
+        if self.start_from != "range":
+            return f"starts its prompts from the whole first batch (start_from = {self.start_from!r})"
+        return super().whole_batches
 
     @property
     def sees_all(self) -> bool:

@@ -75,6 +75,9 @@ class SupSup(Learner):
         at_least(2, outputs=outputs)
         one_of(WEIGHTS, weights=weights)
         one_of(INFERENCES, inference=inference)
+        for name, on in (("compile", backbone.compiled), ("checkpointing", backbone.checkpointing)):
+            if on:
+                raise ValueError(f"backbone.{name} = True: must be False for SupSup, whose masks replace the weights")
         self.density, self.outputs, self.weights, self.inference = density, outputs, weights, inference
         self.head.requires_grad_(False)  # here it only says how many classes there are
         modules = dict(backbone.named_modules())

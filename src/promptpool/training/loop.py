@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from promptpool import distributed
-from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, one_of, zero_or_more
+from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, one_of, whole_number, zero_or_more
 from promptpool.data.stream import Batch, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
@@ -33,7 +33,8 @@ class Plan:
     """How a learner is trained and tested; the defaults are the L2P paper's."""
 
     epochs: int = 5
-    batch_size: int = 128
+    batch_size: int = 128  # the images of a step, over all ranks
+    micro_batch: int | None = None  # at most so many of them go through the model at once; gradients add up
     optimiser: str = "adam"
     learning_rate: float = 0.03
     momentum: float = 0.0  # for sgd only
@@ -51,6 +52,8 @@ class Plan:
         for name in ("epochs", "batch_size", "test_batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be a whole number, at least 1")
+        if self.micro_batch is not None:
+            whole_number(1, micro_batch=self.micro_batch)
         at_least(0, least_steps=self.least_steps)
         above_zero(learning_rate=self.learning_rate)
         zero_or_more(weight_decay=self.weight_decay)
@@ -136,6 +139,7 @@ class Session:
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
             clip=plan.clip,
+            micro_batch=plan.micro_batch,
             measured=learner.backbone.parameters() if plan.clip_frozen and not learner.train_backbone else (),
         )
 
@@ -246,9 +250,20 @@ def check_names(learner: Learner, stream: Stream) -> None:
     learner.class_names = stream.class_names
 
 
+def check_parts(learner: Learner, plan: Plan) -> None:
+    """Raise a ValueError if a learner cannot take a plan's batches in parts."""
+    if plan.micro_batch is None:
+        return
+    if reason := learner.whole_batches:
+        raise ValueError(f"micro_batch = {plan.micro_batch}: must be none for {type(learner).__name__}, which {reason}")
+    if plan.micro_batch == 1 and distributed.world() > 1:
+        raise ValueError("micro_batch = 1: must be at least 2 for several ranks, of which some have an image less")
+
+
 def check_session(learner: Learner, stream: Stream, plan: Plan) -> None:
     """Raise a ValueError if learner, stream and plan do not fit each other, before anything runs."""
     learner.check(stream)
+    check_parts(learner, plan)
     if not stream.boundaries and plan.epochs > 1 and not learner.single_pass:
         raise ValueError(f"epochs = {plan.epochs}: a stream without boundaries shows each batch once, set epochs = 1")
     if not stream.boundaries and plan.least_steps and not learner.single_pass:

@@ -1,0 +1,109 @@
+"""`promptpool tune`: which values make a run faster on the device at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from promptpool.cli.display import reading
+from promptpool.cli.errors import user_errors
+from promptpool.cli.run import with_data
+from promptpool.experiments.build import build
+from promptpool.experiments.choices import LOSS, Trial, gain
+from promptpool.experiments.config import complete, overridden, read_config
+from promptpool.experiments.machine import busy, core_count
+from promptpool.experiments.trials import Outcome
+from promptpool.experiments.trials import tune as tried
+from promptpool.files import data_in
+
+
+def tune(
+    name: Annotated[str, typer.Argument(help="BENCHMARK-METHOD (promptpool list), or a TOML file.")] = "glyphs100-l2p",
+    overrides: Annotated[list[str] | None, typer.Argument(help="Values to set, such as learner.top_k=4")] = None,
+    scale: Annotated[str | None, typer.Option(help="The benchmark's size, where it comes in several.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Your own images, or the folder of the published sets.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure; first steps come on top.")] = 60.0,
+) -> None:
+    """Try for a minute which precision, threads, batches and compilation make a run faster here; say what to type."""
+    with user_errors():
+        config = complete(with_data(overridden(read_config(name, scale=scale), overrides or []), data, strict=False))
+        load, console = busy(), Console()
+        with data_in(None if "folder" in config["dataset"] else data), reading(console):
+            outcome = tried(build(config), seconds)
+    console.print(table(outcome))
+    for line in (*remarks(outcome, load), advice(outcome, [name, *(overrides or [])])):
+        typer.echo(line)
+
+
+def table(outcome: Outcome) -> Table:
+    """A row for everything that was tried."""
+    usual = outcome.trials[0]
+    grid = Table(title="images a second", title_justify="left", box=None, pad_edge=False)
+    for heading in ("value", "training", "evaluation", "run", "memory", "loss differs"):
+        grid.add_column(heading, justify="left" if heading == "value" else "right")
+    for trial in outcome.trials:
+        training, evaluation = (
+            1 / median(getattr(timing, part) for timing in trial.timings) for part in ("training", "evaluation")
+        )
+        grid.add_row(
+            trial.choice.named(usual.choice),
+            f"{training:,.1f}",
+            f"{evaluation:,.1f}",
+            f"{gain(trial, usual, outcome.images):.2f}x",
+            "-" if trial.memory is None else f"{trial.memory / 2**20:,.0f} MiB",
+            _share(trial.difference(usual)),
+        )
+    return grid
+
+
+def _share(difference: float | None) -> str:
+    if difference is None:
+        return "-"
+    return "0" if difference == 0 else f"{100 * difference:.2g} %"
+
+
+def remarks(outcome: Outcome, load: float | None) -> list[str]:
+    """What is to be known of the figures."""
+    found = [f"measured in steps of {outcome.step_images} images, {len(outcome.trials[0].timings)} rounds"]
+    if load is not None:
+        found.append(
+            f"note: the machine is busy (load {load:.1f} on {core_count()} cores): these figures are rough, "
+            "and may be others when it is idle"
+        )
+    found += [f"not tried: {reason}" for reason in outcome.not_tried]
+    usual = outcome.trials[0]
+    for trial in outcome.trials[1:]:
+        difference = trial.difference(usual)
+        if difference is not None and difference > LOSS:
+            words = trial.choice.named(usual.choice)
+            found.append(f"not advised: {words}, with which the loss differs by {_share(difference)}")
+    return found
+
+
+def advice(outcome: Outcome, typed: list[str]) -> str:
+    """What to type, in words."""
+    usual, chosen = outcome.trials[0], outcome.best
+    small = [trial.choice for trial in outcome.trials if _is_smaller(trial, usual)]
+    if outcome.needed is not None and outcome.room is not None and small:
+        need = f"a step needs about {outcome.needed / 2**30:.1f} GiB of the {outcome.room / 2**30:.1f} GiB there are"
+        return f"memory is short, {need}: {_command(typed, small[0].words(usual.choice), None)}"
+    if chosen is usual:
+        return f"nothing that was tried is worth it: {_command(typed, [], None)}"
+    threads = chosen.choice.threads if chosen.choice.threads != usual.choice.threads else None
+    times = gain(chosen, usual, outcome.images)
+    return f"use, for a run {times:.1f} times as fast: {_command(typed, chosen.choice.words(usual.choice), threads)}"
+
+
+def _is_smaller(trial: Trial, usual: Trial) -> bool:
+    own, theirs = trial.choice, usual.choice
+    return (own.micro_batch, own.checkpointing) != (theirs.micro_batch, theirs.checkpointing)
+
+
+def _command(typed: list[str], words: list[str], threads: int | None) -> str:
+    before = [] if threads is None else [f"OMP_NUM_THREADS={threads}"]
+    return " ".join([*before, "promptpool run", *typed, *words])

@@ -1,0 +1,58 @@
+"""What the machine at hand has, and how much of it is in use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from promptpool.experiments.runner import device
+
+BUSY = 0.3  # the load for each core, from which the machine is busy
+
+
+def core_count() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def busy() -> float | None:
+    """The load of the last minute, if others use the machine; None if nobody does or the system does not tell."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load if load > BUSY * core_count() else None
+
+
+def memory_there() -> int | None:
+    """The bytes that this process holds or could get: of its GPU, or of the machine where it tells."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.get_device_properties(device()).total_memory)
+    free, held = _kilobytes("/proc/meminfo", "MemAvailable"), resident()
+    return None if free is None or held is None else free + held
+
+
+def resident() -> int | None:
+    """The bytes that this process holds on its device now; None where the system does not tell."""
+    return torch.cuda.memory_allocated() if torch.cuda.is_available() else _kilobytes("/proc/self/status", "VmRSS")
+
+
+def peak(take: Callable[[], float | None]) -> tuple[float | None, int | None]:
+    """What `take` returns, and the most bytes that were held meanwhile; None where the system does not tell."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return take(), torch.cuda.max_memory_allocated()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    except OSError:
+        return take(), None
+    return take(), _kilobytes("/proc/self/status", "VmHWM")
+
+
+def _kilobytes(path: str, name: str) -> int | None:
+    """A line such as "VmRSS:  123 kB" of a file of Linux, in bytes."""
+    try:
+        lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)

@@ -1,0 +1,120 @@
+"""Which values are worth it, by timings that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from promptpool.cli.tune import advice, remarks
+from promptpool.experiments.choices import (
+    Choice,
+    Images,
+    Timing,
+    Trial,
+    alternatives,
+    best,
+    gain,
+    is_worth_it,
+    smaller,
+    together,
+)
+from promptpool.experiments.trials import Outcome
+
+USUAL = Choice(threads=2, test_batch_size=128)
+ROUNDED = replace(USUAL, precision="bfloat16")
+IMAGES = Images(trained=1000, tested=500)
+
+
+def trial(choice: Choice, training: Sequence[float], evaluation: float = 1.0, loss: float = 2.0) -> Trial:
+    return Trial(choice, [Timing(seconds, evaluation) for seconds in training], (loss,), 2**30)
+
+
+def outcome(trials: list[Trial], *, needed: int | None = None) -> Outcome:
+    return Outcome(trials, best(trials[1:], trials[0], IMAGES), IMAGES, 8, needed, 4 * 2**30, [])
+
+
+def test_each_choice_differs_by_one_value() -> None:
+    found = list(alternatives(USUAL, threads=[1, 2], tests=200, transformer=True, compiler=True))
+    assert [choice.named(USUAL) for choice in found] == [
+        "backbone.precision=bfloat16",
+        "1 thread",
+        "plan.test_batch_size=32",
+        "backbone.compile=true",
+    ]
+    found = list(alternatives(USUAL, threads=[2], tests=20, transformer=False, compiler=False))
+    assert found == []
+    assert USUAL.named(USUAL) == "as it is"
+
+
+def test_a_gain_is_that_of_the_whole_run() -> None:
+    usual = trial(USUAL, [1.0, 1.0, 2.0])
+    faster = trial(ROUNDED, [0.5, 0.5, 1.0])
+    assert gain(faster, usual, IMAGES) == pytest.approx(1500 / 1000)
+    assert gain(faster, usual, Images(trained=0, tested=500)) == 1
+
+
+@pytest.mark.parametrize(
+    ("training", "loss", "worth"),
+    [
+        ([0.5, 0.5, 0.5, 0.5], 2.0, True),
+        ([0.97, 0.97, 0.97, 0.97], 2.0, False),  # too little
+        ([0.5, 0.5, 1.1, 1.1], 2.0, False),  # not surely
+        ([0.5, 0.5, 0.5, 0.5], 2.1, False),  # another loss
+    ],
+)
+def test_a_value_is_worth_it_if_it_is_surely_faster_and_the_loss_stays(
+    training: list[float], loss: float, worth: bool
+) -> None:
+    assert is_worth_it(trial(ROUNDED, training, loss=loss), trial(USUAL, [1.0] * 4), IMAGES) is worth
+
+
+def test_values_that_are_worth_it_go_together_and_the_faster_of_two_for_one_value() -> None:
+    usual = trial(USUAL, [1.0] * 4)
+    others = [
+        trial(ROUNDED, [0.5] * 4),
+        trial(replace(USUAL, threads=4), [0.4] * 4),
+        trial(replace(USUAL, threads=1), [0.6] * 4),
+        trial(replace(USUAL, compile=True), [1.5] * 4),
+    ]
+    assert together(others, usual, IMAGES) == replace(USUAL, precision="bfloat16", threads=4)
+    assert best(others, usual, IMAGES) is others[1]
+    assert best(others[3:], usual, IMAGES) is usual
+    assert together(others[3:], usual, IMAGES) == USUAL
+
+
+def test_a_step_that_does_not_fit_is_taken_in_parts_or_computed_twice() -> None:
+    found = list(smaller(USUAL, 128, 0.3, splits=True, transformer=True))
+    assert [choice.words(USUAL) for choice in found] == [["plan.micro_batch=32"], ["backbone.checkpointing=true"]]
+    assert [choice.micro_batch for choice in smaller(USUAL, 128, 0.0, splits=True, transformer=False)] == [1]
+    assert list(smaller(USUAL, 128, 0.3, splits=False, transformer=False)) == []
+
+
+def test_advice_is_what_to_type() -> None:
+    usual = trial(USUAL, [1.0] * 4)
+    faster = trial(replace(ROUNDED, threads=4), [0.5] * 4)
+    assert advice(outcome([usual, faster]), ["glyphs100-l2p", "seed=1"]) == (
+        "use, for a run 1.5 times as fast: "
+        "OMP_NUM_THREADS=4 promptpool run glyphs100-l2p seed=1 backbone.precision=bfloat16"
+    )
+    assert advice(outcome([usual, trial(ROUNDED, [1.0] * 4)]), ["glyphs100-l2p"]) == (
+        "nothing that was tried is worth it: promptpool run glyphs100-l2p"
+    )
+    parts = trial(replace(USUAL, micro_batch=32), [1.1] * 4)
+    assert advice(outcome([usual, parts], needed=5 * 2**30), ["glyphs100-l2p"]) == (
+        "memory is short, a step needs about 5.0 GiB of the 4.0 GiB there are: "
+        "promptpool run glyphs100-l2p plan.micro_batch=32"
+    )
+
+
+def test_a_busy_machine_and_another_loss_are_named() -> None:
+    far = trial(ROUNDED, [0.5] * 4, loss=3.0)
+    found = remarks(outcome([trial(USUAL, [1.0] * 4), far]), 6.1)
+    assert found[0] == "measured in steps of 8 images, 4 rounds"
+    assert found[1].startswith("note: the machine is busy (load 6.1 on ")
+    assert found[2] == "not advised: backbone.precision=bfloat16, with which the loss differs by 50 %"
+
+
+def test_a_method_without_a_loss_has_no_difference() -> None:
+    assert Trial(USUAL).difference(Trial(USUAL)) is None
