@@ -76,7 +76,7 @@ check: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png
 
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/serve.py
