@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from protocol import by_the_book
 from textbook import Textbook
 from torch import Tensor
 
@@ -23,9 +24,13 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
+from promptpool.experiments.build import Built
+from promptpool.learners.base import Learner
 from promptpool.learners.l2p import L2P
+from promptpool.metrics import average_accuracy
 from promptpool.optim import Descent
-from toys import THREADS, VIEW, toy_backbone, toy_examples
+from promptpool.training import accuracy_matrix, learn
+from toys import THREADS, VIEW, toy_backbone, toy_examples, toy_learner, toy_plan, toy_stream
 
 STEPS, BATCH = 20, 16
 TOLERANCE = 1e-4
@@ -164,6 +169,20 @@ def test_twenty_steps_of_each_on_its_own_end_alike(name: str) -> None:
         for ours, theirs in zip(trained(pair.learner), pair.textbook.parameters, strict=True):
             assert error(ours, theirs) < TOLERANCE
         pair.check_predictions(images.batch(slice(None)))
+
+
+def test_a_whole_protocol_with_the_textbook_step_ends_with_the_same_accuracy() -> None:
+    plan = replace(toy_plan("l2p"), epochs=5, task_given=False)
+    with double_precision():
+        stream = toy_stream()
+        ours = average_accuracy(accuracy_matrix(list(learn(double_learner(), stream, plan))))
+        watch, theirs = by_the_book(Built({}, double_learner(), stream, plan))
+    assert ours == theirs
+    assert set(watch.seconds) == {"steps", "evaluation", "data", "other"}
+
+
+def double_learner() -> Learner:
+    return toy_learner("l2p", view=DoubleView(VIEW.size))
 
 
 def test_a_learner_that_is_not_algorithm_1_is_refused() -> None:
