@@ -7,8 +7,8 @@
 Ten tasks of five epochs, evaluated on all seen tasks after each. Ours is what `promptpool run` does, with records and
 checkpoints. The textbook takes the same batches in the same order with two whole passes each, and evaluates with two
 whole passes. Both begin with the same values; in double precision they end with the same accuracies (a test), here
-rounding that training blows up may move an image. Seconds are those
-of the clock, by what they were spent on; data and models are made before it starts.
+rounding that training blows up may move an image. Seconds are those of the clock, by what they were spent on; data and
+models are made before it starts.
 """
 
 from __future__ import annotations
