@@ -46,7 +46,7 @@ def refuse_if_busy(*, anyway: bool = False, most: float = MOST) -> None:
     share = busy()
     if share <= most:
         return
-    said = f"other processes take {share:.0%} of the processors (at most {most:.0%}): what is measured is theirs too"
+    said = f"other processes take {share:.0%} of the processors (at most {most:.0%}): this would measure theirs too"
     if not anyway:
         raise SystemExit(f"{said}. Let them end first; --anyway runs all the same")
     print(f"note: {said}", file=sys.stderr)
