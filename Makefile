@@ -5,7 +5,7 @@ export PROMPTPOOL_DATA
 READY := .venv/.ready
 
 .PHONY: demo test portable-test portable-check browser browser-test page-picture ray-test real-test kill-test compile-test fuzz-test wheel-test check bench \
-  bench-serve format clean
+  bench-scale bench-serve format clean
 
 demo: $(READY)
 	$(BIN)/promptpool demo
@@ -80,7 +80,11 @@ check: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png
+
+# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; half an hour or more.
+bench-scale: $(READY)
+	$(BIN)/python benchmarks/scale.py --out docs/results/scale.csv --plot docs/scale.png
 
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/serve.py $(ARGS)

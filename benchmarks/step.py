@@ -1,103 +1,147 @@
-"""What a step of L2P costs here beside the textbook version, measured in turn on the same machine.
+"""What a step of L2P costs here beside the textbook version and beside the floor, in turn in one process.
 
-    make bench
+    make bench                                             every model; writes docs/speed.png and its CSV
+    python benchmarks/step.py --sizes mini tiny            some of them
+    python benchmarks/step.py --sizes base --products      and the floor's list of matrix products
 
-The textbook runs the whole frozen model twice for every image, once for the query and once with prompts, and computes
-all rows of the last block. Ours reads the query after the first epoch and cuts the last block to the rows it needs. The
-results are the same; a ratio above 1 says how many times faster ours is.
+Textbook: two whole passes with two copies of the model (textbook.py). First epoch: ours, with no query kept yet. Ours:
+with queries kept, as in all other epochs. Floor: the matrix products that no version can leave out (floor.py).
+Training is the step of a batch from raw images to new values, evaluation the scores of a batch. On a machine that does
+other work nothing is judged.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from floor import Floor, backward, forward
+from idle import MOST, busy, refuse_if_busy
+from models import CLASSES, SIZES, TITLES, Material, material, shape_of
+from step_memory import peak
+from step_table import Measured, drawn, judged, table, written
+from textbook import Textbook
 
-from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Batch, examples
-from promptpool.data.views import ImageView
-from promptpool.learners.l2p import L2P
-from promptpool.losses import only
+from promptpool.backbones.features import FrozenFeatures
 from promptpool.optim import Descent
 
-SIZES: dict[str, dict[str, Any]] = {
-    "mini": {"image_size": 32, "patch_size": 8, "dim": 192, "depth": 6, "heads": 3},
-    "tiny": {"image_size": 224, "patch_size": 16, "dim": 192, "depth": 12, "heads": 3},
-    "base": {"image_size": 224, "patch_size": 16, "dim": 768, "depth": 12, "heads": 12},
-}
+Work = Callable[[], object]
+TRAINING, EVALUATION = "training", "evaluation"
+WHO = ("textbook", "first epoch", "ours", "floor")
 
 
-def textbook_step(learner: L2P, batch: Batch, descend: Descent) -> Tensor:
-    """Eq. 5 with two whole passes."""
-    logits, distance = textbook_logits(learner, batch.x)
-    loss = F.cross_entropy(only(logits, torch.tensor(learner.current)), batch.y)
-    return descend(loss + learner.pull * distance.mean())
+class Contestant(NamedTuple):
+    """Something to be timed, and what comes before it each time, which is not."""
+
+    work: Work
+    before: Work
 
 
-def textbook_logits(learner: L2P, x: Tensor) -> tuple[Tensor, Tensor]:
-    inputs = learner.view.plain(x)
-    with torch.no_grad():
-        query = learner.backbone.encode(learner.backbone.embed(inputs))[:, 0]
-    chosen = learner.pool(query)
-    tokens = torch.cat([chosen.prompts, learner.backbone.embed(inputs)], dim=1)
-    features = learner.backbone.encode(tokens)[:, : chosen.prompts.shape[1]].mean(dim=1)
-    return learner.head(features), chosen.distance
+def textbook(found: Material, what: str) -> Contestant:
+    model, batch, classes = Textbook(found.learner, class_count=CLASSES), found.batch, range(CLASSES)
+    if what == TRAINING:
+        return Contestant(partial(model.step, batch.x, batch.y, classes), lambda: None)
+    return Contestant(partial(model.predict, batch.x, classes), lambda: None)
 
 
-def timed(first: Callable[[], object], second: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """The median seconds of two things done in turn."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds + 1):
-        for work, seconds in zip((first, second), times, strict=True):
+def ours(found: Material, what: str, *, kept: bool) -> Contestant:
+    learner, images = found.learner, found.images
+    batch, descend = found.batch, Descent([p for p in learner.parameters() if p.requires_grad])
+
+    def before() -> None:
+        learner.train(what == TRAINING)
+        learner.frozen = FrozenFeatures(learner.backbone, learner.view)
+        learner.expect(images)
+        if kept:
+            with torch.no_grad():
+                learner.logits(batch)  # whatever is kept of a batch is kept now
+
+    def predict() -> None:
+        with torch.no_grad():
+            learner.logits(batch).argmax(dim=1)
+
+    return Contestant(partial(learner.step, batch, descend) if what == TRAINING else predict, before)
+
+
+def contestants(found: Material, what: str) -> dict[str, Contestant]:
+    return {
+        "textbook": textbook(found, what),
+        "first epoch": ours(found, what, kept=False),
+        "ours": ours(found, what, kept=True),
+    }
+
+
+def made(size: str, batch: int, length: int, what: str, who: str) -> Work:
+    """A step for a process of its own, with nothing beside it."""
+    found = material(size, batch, length)
+    contestant = textbook(found, what) if who == "textbook" else ours(found, what, kept=who == "ours")
+    contestant.before()
+    return contestant.work
+
+
+def measured(size: str, what: str, given: argparse.Namespace) -> tuple[list[Measured], Floor]:
+    """All contestants in turn, round after round; the first round does not count."""
+    found = material(size, given.batch, given.prompt_length)
+    shape = shape_of(found.learner, given.batch)
+    floor = Floor([*forward(shape), *(backward(shape) if what == TRAINING else [])])
+    seconds: dict[str, list[float]] = {who: [] for who in WHO}
+    timed = contestants(found, what)
+    for _ in range(given.rounds + 1):
+        for who, contestant in timed.items():
+            contestant.before()
             begin = time.perf_counter()
-            work()
-            seconds.append(time.perf_counter() - begin)
-    return statistics.median(times[0][1:]), statistics.median(times[1][1:])
-
-
-def report(size: str, what: str, seconds: tuple[float, float]) -> None:
-    before, after = seconds
-    print(f"{size:8}{what:12}{1000 * before:9.1f} ms{1000 * after:9.1f} ms{before / after:8.2f}")
+            contestant.work()
+            seconds[who].append(time.perf_counter() - begin)
+        seconds["floor"].append(floor())
+    del timed, found
+    rows = []
+    for who in WHO:
+        make, small = (
+            partial(made, model, count, given.prompt_length, what, who)
+            for model, count in ((size, given.batch), ("mini", 1))
+        )
+        memory = peak(make, small) if who in ("textbook", "ours") else None
+        rates = [given.batch / value for value in seconds[who][1:]]
+        rows.append(Measured(TITLES[size], what, who, rates, memory))
+    return rows, floor
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=["mini", "tiny"])
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
-    print(f"batch {options.batch}, {torch.get_num_threads()} threads, median of {options.rounds}")
-    print(f"{'ViT':8}{'what':12}{'textbook':>12}{'ours':>12}{'ratio':>8}")
-    for size in options.sizes:
-        sizes = SIZES[size]
-        backbone = ViT(**sizes).start(torch.Generator().manual_seed(0)).eval()
-        learner = L2P(backbone, ImageView(sizes["image_size"]))
-        learner.add_classes(range(10))
-        raw = torch.randint(0, 256, (options.batch, 3, 32, 32), dtype=torch.uint8)
-        batch = examples(raw, torch.arange(options.batch) % 10).batch(slice(None))
-        descend = Descent([p for p in learner.parameters() if p.requires_grad])
-        learner.train()
-        report(
-            size,
-            "training",
-            timed(
-                partial(textbook_step, learner, batch, descend), partial(learner.step, batch, descend), options.rounds
-            ),
-        )
-        learner.eval()
-        with torch.no_grad():
-            report(
-                size,
-                "evaluation",
-                timed(partial(textbook_logits, learner, batch.x), partial(learner.logits, batch), options.rounds),
-            )
+    parser.add_argument("--prompt-length", type=int, default=5, help="tokens of a prompt, of which an image gets five")
+    parser.add_argument("--products", action="store_true", help="print the floor's list of matrix products")
+    parser.add_argument("--out", type=Path, help="a CSV file for what was measured")
+    parser.add_argument("--plot", type=Path, help="a PNG file for a picture of it")
+    parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy, and judge nothing")
+    given = parser.parse_args()
+    refuse_if_busy(anyway=given.anyway)
+    shares, rows, products = [busy()], [], []
+    for size in given.sizes:
+        for what in (TRAINING, EVALUATION):
+            more, floor = measured(size, what, given)
+            rows += more
+            shares.append(busy())
+            products += [f"\n{TITLES[size]}, {what}, a batch of {given.batch}:\n", *floor.lines()]
+    print(f"batches of {given.batch}, {torch.get_num_threads()} threads, {given.rounds} rounds: median (quartiles)\n")
+    print("\n".join(table(rows)))
+    if given.products:
+        print("\n".join(products))
+    if max(shares) > MOST:
+        print(f"\nno verdict: other processes took up to {max(shares):.0%} of the processors meanwhile")
+    else:
+        print("\n" + "\n".join(judged(rows)))
+    if given.out:
+        written(given.out, rows)
+    if given.plot:
+        drawn(given.plot, rows)
 
 
 if __name__ == "__main__":

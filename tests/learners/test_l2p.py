@@ -11,6 +11,7 @@ from promptpool.data.stream import Batch, Stream, concatenate
 from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import PROFILES, profile
+from promptpool.learners.prompted import LISTED
 from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
@@ -452,6 +453,15 @@ def test_diagnostics_are_counted_over_training_and_tests(name: str) -> None:
         "prompts_in_use": sum(any(counts[index] for counts in testing) for index in range(10)),
         "vote": 0 if name == "paper" else 16,
     }
+
+
+def test_a_record_does_not_list_a_large_pool() -> None:
+    learner, batch = l2p(pool_size=LISTED + 1), toy_batch()
+    learner.add_classes(range(3))
+    learner.eval().logits(batch)
+    note = learner.after_test_set()
+    used = int((note > 0).sum())
+    assert learner.diagnostics([note]) == {"pool_size": LISTED + 1, "prompts_in_use": used, "vote": 0}
 
 
 @pytest.mark.parametrize("start_from", ["scaled", "tokens"])

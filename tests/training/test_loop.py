@@ -259,6 +259,21 @@ def test_l2p_goes_through_its_tests_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [sum(map(sum, record.facts["chosen_in_tests"])) for record in records] == [14 * 5, 28 * 5, 42 * 5]
 
 
+def test_a_step_looks_at_no_other_experience() -> None:
+    asked: set[int] = set()
+
+    class Listener(Learner):
+        def training_examples(self, experience: Experience) -> Examples:
+            asked.add(experience.index)
+            return super().training_examples(experience)
+
+    learner = Listener(toy_backbone(), VIEW, train_backbone=False)
+    for step in Session(learner, toy_stream(tasks=3), SHORT):
+        if step.step > 1 and step.record is None:
+            assert asked == {step.experience}
+        asked.clear()
+
+
 def test_an_experience_gets_epochs_until_it_has_had_the_least_steps() -> None:
     stream = toy_stream(tasks=3, per_class=16)  # 32 images each
     session = Session(toy_learner("masked-linear"), stream, Plan(epochs=2, batch_size=10, least_steps=9))

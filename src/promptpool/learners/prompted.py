@@ -29,6 +29,7 @@ from promptpool.learners.keywords import Shared
 from promptpool.prompts import PromptPool
 
 QUERY_VIEWS = ("same", "plain")
+LISTED = 100  # prompts of the largest pool that a record lists one by one
 
 
 class PromptedLearner(Learner):
@@ -91,10 +92,17 @@ class PromptedLearner(Learner):
 
     @torch.no_grad()
     def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
-        """How often each prompt was chosen, in training so far and on each test set; how similar the keys are."""
+        """How often each prompt was chosen, in training so far and on each test set; how similar the keys are.
+
+        Of a pool above `LISTED` prompts only how many there are and how many are in use: similarities of ten thousand
+        prompts would be a hundred million numbers in every record.
+        """
         keys = F.normalize(self.pool.keys, dim=-1)
         nothing = torch.zeros(len(keys), dtype=torch.long)  # there may be no test set yet
         chosen = distributed.total(torch.stack([nothing, *notes])[1:])
+        if len(keys) > LISTED:
+            used = int((chosen.sum(dim=0) > 0).sum())
+            return {"pool_size": len(keys), "prompts_in_use": used, "vote": self.pool.vote}
         return {
             "chosen_in_training": self.pool.counts.tolist(),
             "chosen_in_tests": chosen.tolist(),

@@ -68,7 +68,7 @@ class Row:
 
     @property
     def pool_size(self) -> int | None:
-        return next((len(keys) for run in self.runs if (keys := diagnostics(run).get("key_similarity"))), None)
+        return next((size for run in self.runs if (size := _pool_size(diagnostics(run)))), None)
 
     @property
     def seconds(self) -> list[float]:
@@ -117,6 +117,11 @@ def compare(runs: Sequence[Run]) -> tuple[Comparison, ...]:
 def diagnostics(run: Run) -> dict[str, Any]:
     """What the learner says of itself in the last record."""
     return run.records[-1].facts if run.records else {}
+
+
+def _pool_size(facts: dict[str, Any]) -> int | None:
+    """How many prompts there are; a record that lists them does not say it beside."""
+    return len(facts["key_similarity"]) if "key_similarity" in facts else facts.get("pool_size")
 
 
 def prompt_shares(run: Run) -> Matrix | None:

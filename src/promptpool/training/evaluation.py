@@ -45,7 +45,9 @@ def count_correct(
 ) -> Count:
     """Count over all ranks; predictions are among the classes "seen" or "all" rows of the head."""
     learner.eval()
-    seen, own = torch.tensor(learner.seen), torch.tensor(sorted(set(test.classes) & set(learner.seen)))
+    seen, own = torch.tensor(learner.seen), torch.tensor([], dtype=torch.long)
+    if task_given:
+        own = torch.tensor(sorted(set(test.classes) & set(learner.seen)))
     right, part = torch.zeros(2, dtype=torch.long), rank_share(test)
     learner.expect(part)
     pairs = [torch.empty(0, 2, dtype=torch.long)]

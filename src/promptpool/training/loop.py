@@ -109,6 +109,7 @@ class Session:
         return size // full if self.plan.drop_last else -(-size // full)
 
     def __iter__(self) -> Iterator[Step]:
+        steps = self.steps  # once, as it looks at every experience
         while self.experience_index < len(self.stream.experiences):
             experience = self.stream.experiences[self.experience_index]
             if self.descend is None:
@@ -123,10 +124,10 @@ class Session:
                         self.batch_index += 1
                         self.step_count += 1
                         if self.batch_index < len(batches) or self.epoch_index + 1 < epochs:
-                            yield Step(experience.index, self.epoch_index, self.step_count, self.steps, loss)
+                            yield Step(experience.index, self.epoch_index, self.step_count, steps, loss)
                 self.epoch_index, self.batch_index = self.epoch_index + 1, 0
             record = self._end(experience)
-            yield Step(experience.index, epochs - 1, self.step_count, self.steps, loss, record)
+            yield Step(experience.index, epochs - 1, self.step_count, steps, loss, record)
 
     def make_descent(self) -> Descent:
         """An optimiser, new and without momentum, for what the learner now trains."""
@@ -153,8 +154,7 @@ class Session:
     def learn(self, experience: Experience, index: Tensor, batch: Batch | None = None) -> float | None:
         """Take one step on this rank's part of a batch: `batch`, or else what is read at these indices."""
         if not self.stream.boundaries:
-            labels = self.learner.training_examples(experience).y[index].tolist()
-            self.learner.add_classes({*self.learner.seen, *labels})
+            self._meet(self.learner.training_examples(experience).y[index].tolist())
         own = self._read(experience, index) if batch is None else batch
         if self.descend is None:
             raise RuntimeError("an experience must begin before it is learned")
@@ -170,6 +170,12 @@ class Session:
         summed = float(distributed.total(torch.tensor(float(loss) * len(own.y), dtype=torch.float64)))
         self.loss_sum, self.loss_count = self.loss_sum + summed, self.loss_count + len(index)
         return summed / len(index)
+
+    def _meet(self, labels: Sequence[int]) -> None:
+        """Without boundaries a class counts as seen, and as current, when its first label arrives."""
+        seen = self.learner.seen
+        if self.learner.current != seen or not {*labels}.issubset(seen):
+            self.learner.add_classes({*seen, *labels})
 
     def _shown(self, experience: Experience, batches: Sequence[Tensor]) -> Generator[tuple[Tensor, Batch], None, None]:
         """The indices of each batch with this rank's part of it, read in advance if reading takes time."""
@@ -198,10 +204,11 @@ class Session:
     def _record(self, experience: Experience) -> Record:
         learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
         learner.after_test_set()  # drops notes on whatever was predicted before the first test set
+        seen = frozenset(learner.seen)
         counts: list[Count | None] = []
         notes = []
         for test in tests:
-            if set(test.classes).isdisjoint(learner.seen):
+            if seen.isdisjoint(test.classes):
                 counts.append(None)
                 continue
             counts.append(

@@ -1,0 +1,134 @@
+"""Where the time of a step goes, and of a whole run.
+
+    python benchmarks/profiled.py                            the shipped ViT, ViT-Ti, ViT-B, and a run of glyphs100-l2p
+    python benchmarks/profiled.py --sizes base --batch 8     one model
+    python benchmarks/profiled.py --operators                and the slowest operators of each
+
+Steps are L2P's with kept queries, watched by torch.profiler: each operator's own time, on the thread that calls it,
+goes to a kind. Python is the time of a step in which no operator runs. Zeroing and allocation count as memory; page
+faults happen where memory is first touched, so they are counted and not timed. A run is timed part by part without a
+profiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from idle import refuse_if_busy
+from models import SIZES, TITLES, material
+from stopwatch import lines, watching
+from torch.profiler import ProfilerActivity, profile
+
+from promptpool.experiments.build import build
+from promptpool.experiments.config import load_config
+from promptpool.experiments.runner import go_on
+from promptpool.optim import Descent
+
+# The first kind that has a part of an operator's name.
+KINDS: dict[str, tuple[str, ...]] = {
+    "optimiser and clipping": ("adam", "_foreach", "foreach", "linalg_vector_norm", "optimizer", "fused"),
+    "attention": ("attention", "softmax"),
+    "matrix products": ("mm", "matmul", "linear", "convolution", "conv2d", "mkldnn", "dot"),
+    "GELU": ("gelu",),
+    "layer norms": ("layer_norm",),
+    "choice of prompts": ("embedding", "topk", "argmax", "min", "gather", "scatter", "bincount", "masked_fill", "sort"),
+    "memory": ("empty", "zeros", "zero_", "fill_", "resize", "new_"),
+    "copies": ("copy", "clone", "contiguous", "cat", "to", "stack", "expand", "select", "slice", "index"),
+    "sums and products of elements": ("add", "mul", "sub", "div", "sum", "mean", "neg", "pow", "sqrt", "clamp", "norm"),
+}
+REST, PYTHON = "other operators", "Python"
+
+
+class Profiled(NamedTuple):
+    """Milliseconds of a step by kind, page faults of a step, and the slowest operators with milliseconds."""
+
+    kinds: dict[str, float]
+    faults: float
+    operators: list[tuple[str, float]]
+
+    @property
+    def total(self) -> float:
+        return sum(self.kinds.values())
+
+
+def kind_of(operator: str) -> str:
+    name = operator.rpartition("::")[2].lower()
+    return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), REST)
+
+
+def step_profile(size: str, batch_size: int, steps: int) -> Profiled:
+    found = material(size, batch_size)
+    learner, batch = found.learner, found.batch
+    descend = Descent([p for p in learner.parameters() if p.requires_grad])
+    learner.train()
+    for _ in range(3):
+        learner.step(batch, descend)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    begin = time.perf_counter()
+    for _ in range(steps):
+        learner.step(batch, descend)
+    seconds = (time.perf_counter() - begin) / steps
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    with profile(activities=[ProfilerActivity.CPU]) as watched:
+        for _ in range(steps):
+            learner.step(batch, descend)
+    kinds: dict[str, float] = defaultdict(float)
+    operators = []
+    for event in watched.key_averages():
+        if event.key.startswith("aten::") or "::" in event.key:
+            own = event.self_cpu_time_total / 1000 / steps
+            kinds[kind_of(event.key)] += own
+            operators.append((event.key, own))
+    kinds[PYTHON] = max(1000 * seconds - sum(kinds.values()), 0.0)
+    return Profiled(dict(kinds), faults / steps, sorted(operators, key=lambda pair: -pair[1]))
+
+
+def step_lines(profiles: dict[str, Profiled]) -> list[str]:
+    """A Markdown table: milliseconds and share of each kind, a column for each model."""
+    rows = [f"| milliseconds of a step | {' | '.join(profiles)} |", f"|---|{'---:|' * len(profiles)}"]
+    for kind in (*KINDS, REST, PYTHON):
+        cells = (f"{p.kinds.get(kind, 0.0):.2f} ({p.kinds.get(kind, 0.0) / p.total:.0%})" for p in profiles.values())
+        rows.append(f"| {kind} | {' | '.join(cells)} |")
+    rows.append(f"| all | {' | '.join(f'{p.total:.2f}' for p in profiles.values())} |")
+    rows.append(f"| page faults | {' | '.join(f'{p.faults:,.0f}' for p in profiles.values())} |")
+    return rows
+
+
+def run_lines(name: str) -> list[str]:
+    """A Markdown table: where the seconds of a whole run go, from reading its data to its last record."""
+    with tempfile.TemporaryDirectory() as folder, watching() as watch:
+        with watch.running("decoding, drawing and loading"):
+            built = build(load_config(name))
+        for _ in go_on(built, Path(folder)):
+            pass
+    return lines({name: watch})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=["mini", "tiny", "base"])
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--operators", action="store_true", help="print the ten slowest operators of each model")
+    parser.add_argument("--run", default="glyphs100-l2p", help="a benchmark with L2P, whose whole run is timed")
+    parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
+    given = parser.parse_args()
+    refuse_if_busy(anyway=given.anyway)
+    print(f"batches of {given.batch}, {torch.get_num_threads()} threads, mean of {given.steps} steps\n")
+    profiles = {TITLES[size]: step_profile(size, given.batch, given.steps) for size in given.sizes}
+    print("\n".join(step_lines(profiles)))
+    if given.operators:
+        for title, found in profiles.items():
+            print(f"\n{title}:", ", ".join(f"{name} {own:.2f}" for name, own in found.operators[:10]))
+    print("\n" + "\n".join(run_lines(given.run)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""A whole Split CIFAR-100 protocol, once as the library runs it and once with the textbook step.
+
+    PROMPTPOOL_DATA=... python benchmarks/protocol.py --backbone FILE
+    PROMPTPOOL_DATA=... python benchmarks/protocol.py --backbone FILE --limit 2     two images of each class
+    python benchmarks/protocol.py --run glyphs100-l2p --scale mini                  drawn characters, offline
+
+Ten tasks of five epochs, evaluated on all seen tasks after each. Ours is what `promptpool run` does, with records and
+checkpoints. The textbook takes the same batches in the same order with two whole passes each, and evaluates with two
+whole passes. Both begin with the same values; in double precision they end with the same accuracies (a test), here
+rounding that training blows up may move an image. Seconds are those of the clock, by what they were spent on; data and
+models are made before it starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from idle import MOST, busy, refuse_if_busy
+from stopwatch import Stopwatch, lines, watching
+from textbook import Textbook
+
+from promptpool.experiments.build import Built, build
+from promptpool.experiments.config import load_config
+from promptpool.experiments.runner import go_on
+from promptpool.learners.l2p import L2P
+from promptpool.metrics import average_accuracy
+from promptpool.training.loop import Session
+from promptpool.training.record import accuracy_matrix
+from promptpool.training.run_folder import read_records
+
+
+def made(given: argparse.Namespace) -> Built:
+    """The run, from nothing: no feature is kept from one to the next."""
+    overrides = [f"backbone.name={given.backbone}"] if given.backbone else []
+    if given.limit:
+        overrides += [f"dataset.train_per_class={given.limit}", f"dataset.test_per_class={given.limit}"]
+    return build(load_config(given.run, overrides, scale=given.scale))
+
+
+def ours(built: Built) -> tuple[Stopwatch, float]:
+    """The seconds and the average accuracy of the library's run."""
+    with tempfile.TemporaryDirectory() as folder:
+        with watching() as watch:
+            for _ in go_on(built, Path(folder)):
+                pass
+        return watch, average_accuracy(accuracy_matrix(read_records(Path(folder))))
+
+
+def textbook_of(built: Built) -> tuple[Textbook, Session]:
+    """The textbook with the values that the library's learner has at its first step, and the orders of its examples."""
+    learner, plan = built.learner, built.plan
+    if not isinstance(learner, L2P) or plan.optimiser != "adam" or plan.clip is None or plan.weight_decay:
+        raise SystemExit("this compares L2P with Adam, a clipped gradient and no weight decay")
+    session = Session(learner, built.stream, plan)
+    first = built.stream.experiences[0]
+    session.begin(first)
+    if learner.pool.waits:
+        learner.train()
+        learner.loss(first.train.batch(session.order(first)[: plan.batch_size]))  # prompts start from a first batch
+    count = len(built.stream.class_names)
+    return Textbook(learner, class_count=count, learning_rate=plan.learning_rate, clip=plan.clip), session
+
+
+def by_the_book(built: Built) -> tuple[Stopwatch, float]:
+    """The seconds and the average accuracy of the same run with the textbook's step and evaluation."""
+    textbook, session = textbook_of(built)
+    accuracy = np.full((len(built.stream.experiences), len(built.stream.tests)), np.nan)
+    seen: list[int] = []
+    with watching() as watch:
+        for number, experience in enumerate(built.stream.experiences):
+            textbook.begin_task()
+            seen = sorted({*seen, *experience.classes})
+            for epoch in range(session.epochs(experience)):
+                session.epoch_index = epoch
+                for index in session.order(experience).split(built.plan.batch_size):
+                    batch = experience.train.batch(index)
+                    with watch.running("steps"):
+                        textbook.step(batch.x, batch.y, experience.classes)
+            with watch.running("evaluation"):
+                accuracy[number] = judged(textbook, built, seen)
+    return watch, average_accuracy(accuracy)
+
+
+def judged(textbook: Textbook, built: Built, seen: Sequence[int]) -> list[float]:
+    """The accuracy on each test set of classes that were seen, NaN for the others."""
+    found = []
+    for test in built.stream.tests:
+        if set(test.classes).isdisjoint(seen):
+            found.append(float("nan"))
+            continue
+        batches = test.batches(built.plan.test_batch_size)
+        right = sum(int((textbook.predict(batch.x, seen) == batch.y).sum()) for batch in batches)
+        found.append(right / len(test))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", default="cifar100-l2p", help="a benchmark with L2P")
+    parser.add_argument("--scale", default="small")
+    parser.add_argument("--backbone", help="weights: a file or a hub name, if not those of the benchmark")
+    parser.add_argument("--limit", type=int, help="images of each class, for training and for testing")
+    parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
+    given = parser.parse_args()
+    refuse_if_busy(anyway=given.anyway)
+    watches, accuracies = {}, {}
+    for name, run in (("textbook", by_the_book), ("ours", ours)):
+        built = made(given)
+        watches[name], accuracies[name] = run(built)
+    print(f"{given.run} at the scale {given.scale}, {torch.get_num_threads()} threads\n")
+    print("\n".join(lines(watches)))
+    print(f"\naverage accuracy: {', '.join(f'{name} {100 * value:.2f}' for name, value in accuracies.items())}")
+    ratio, share = watches["textbook"].total / watches["ours"].total, busy()
+    if share > MOST:
+        print(f"no verdict: other processes take {share:.0%} of the processors")
+    else:
+        print(f"ours is {ratio:.2f} times as fast")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What `make bench` says of its measurements: a table, a verdict, a CSV file and a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from promptpool.files import write_whole
+from promptpool.report.themes import WIDTH, drawing, png
+
+# At least so many times as fast as the textbook: with queries kept, and in the first epoch.
+FASTER = {"ViT-B/16": 1.75, "ViT-Ti/16": 1.8, "vit-glyphs": 2.0}
+FIRST_EPOCH = 1.15
+EVALUATION = 2.1
+ABOVE_FLOOR = {"ViT-B/16": 1.2, "ViT-Ti/16": 1.5, "vit-glyphs": 3.0}  # at most so many times as long as the floor
+MEMORY = 0.7  # at most this share of the textbook's
+
+
+class Measured(NamedTuple):
+    """Images per second, round by round, and megabytes where they were measured."""
+
+    model: str
+    what: str  # training or evaluation
+    who: str  # textbook, first epoch, ours, floor
+    rates: list[float]
+    memory: float | None
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        if len(self.rates) < 2:
+            return self.rate, self.rate
+        low, _, high = statistics.quantiles(self.rates, n=4, method="inclusive")
+        return low, high
+
+
+Group = dict[str, Measured]
+
+
+def groups(rows: Sequence[Measured]) -> dict[tuple[str, str], Group]:
+    """Rows by model and what was done, then by who did it."""
+    found: dict[tuple[str, str], Group] = {}
+    for row in rows:
+        found.setdefault((row.model, row.what), {})[row.who] = row
+    return found
+
+
+def table(rows: Sequence[Measured]) -> list[str]:
+    lines = [
+        "| model | images per second in | textbook | first epoch | ours | floor | "
+        "first epoch / textbook | ours / textbook | floor / ours | memory, MB: textbook | ours | ours / textbook |",
+        f"|---|---|{'---:|' * 10}",
+    ]
+    for (model, what), group in groups(rows).items():
+        cells = [model, what, *(_spread(group[who]) for who in ("textbook", "first epoch", "ours", "floor"))]
+        cells += [f"{_ratio(group, *pair):.2f}" for pair in (("first epoch", "textbook"), ("ours", "textbook"))]
+        cells.append(f"{_ratio(group, 'floor', 'ours'):.2f}")
+        before, after = group["textbook"].memory, group["ours"].memory
+        known = before is not None and after is not None
+        cells += [f"{before:.0f}", f"{after:.0f}", f"{after / before:.2f}"] if known else ["-"] * 3  # type: ignore[operator]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _spread(row: Measured) -> str:
+    low, high = row.quartiles
+    digits = 1 if row.rate < 100 else 0
+    return f"{row.rate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _ratio(group: Group, upper: str, lower: str) -> float:
+    return group[upper].rate / group[lower].rate
+
+
+def judged(rows: Sequence[Measured]) -> list[str]:
+    """A line for each aim: what was found, what it should be, and whether it is."""
+    lines = []
+    for (model, what), group in groups(rows).items():
+        aims: list[tuple[str, float, str, float]] = []
+        faster, first = _ratio(group, "ours", "textbook"), _ratio(group, "first epoch", "textbook")
+        if what == "evaluation":
+            aims.append(("times as fast as the textbook", faster, ">=", EVALUATION))
+        elif model in FASTER:
+            aims.append(("times as fast as the textbook", faster, ">=", FASTER[model]))
+            aims.append(("times as fast as the textbook in the first epoch", first, ">=", FIRST_EPOCH))
+            aims.append(("times as long as the floor", _ratio(group, "floor", "ours"), "<=", ABOVE_FLOOR[model]))
+        before, after = group["textbook"].memory, group["ours"].memory
+        if before and after:
+            aims.append(("of the textbook's memory", after / before, "<=", MEMORY))
+        for said, value, sign, aim in aims:
+            met = value >= aim if sign == ">=" else value <= aim
+            lines.append(f"{'yes' if met else 'NO ':4}{model} {what}: {value:.2f} {said} (aim {sign} {aim})")
+    return lines
+
+
+def written(path: Path, rows: Sequence[Measured]) -> None:
+    """A CSV file with a line for each measurement."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["model", "what", "who", "images_per_second", "first_quartile", "third_quartile", "megabytes"])
+    for row in rows:
+        rates = (f"{value:.2f}" for value in (row.rate, *row.quartiles))
+        lines.writerow([row.model, row.what, row.who, *rates, "" if row.memory is None else f"{row.memory:.0f}"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text.getvalue().encode())
+
+
+def drawn(path: Path, rows: Sequence[Measured]) -> None:
+    """Bars of speed in units of the textbook's, training beside evaluation, with quartiles as lines."""
+    found = groups(rows)
+    models = list(dict.fromkeys(row.model for row in rows))
+    with drawing("light") as look:
+        figure = Figure(figsize=(2 * WIDTH, 1.7 + 0.75 * len(models)), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for panel, what in zip(panels, ("training", "evaluation"), strict=True):
+            for number, who in enumerate(("first epoch", "ours", "floor")):
+                for place, model in enumerate(models):
+                    row, unit = found[model, what][who], found[model, what]["textbook"].rate
+                    low, high = (value / unit for value in row.quartiles)
+                    at = place + 0.27 * (number - 1)
+                    colour = look.muted if who == "floor" else look.colours[number]
+                    label = who if place == 0 else None
+                    panel.barh(at, row.rate / unit, height=0.24, color=colour, label=label)
+                    panel.plot([low, high], [at, at], color=look.ink, linewidth=1)
+            panel.axvline(1.0, color=look.ink, linewidth=1)
+            panel.set_yticks(range(len(models)), models)
+            panel.set_title(what)
+            panel.set_xlabel("times as fast as the textbook step")
+            panel.grid(axis="x")
+        panels[0].invert_yaxis()
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, png(figure))

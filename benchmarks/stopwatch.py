@@ -1,0 +1,85 @@
+"""Where the time of a whole run goes: functions are watched while it runs, each second counted once."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.data.stream import Examples
+from promptpool.data.views import ImageView
+from promptpool.learners.l2p import L2P
+from promptpool.training import checkpoint, loop
+
+OTHER = "other"
+
+
+class Stopwatch:
+    """Seconds by name. What is watched within something that is watched counts by its own name alone."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._names = [OTHER]
+        self._since = time.perf_counter()
+
+    def _turn(self) -> None:
+        now = time.perf_counter()
+        self.seconds[self._names[-1]] += now - self._since
+        self._since = now
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        self._turn()
+        self._names.append(name)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._names.pop()
+
+    def watched(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def timed(*positional: Any, **keywords: Any) -> Any:
+            with self.running(name):
+                return function(*positional, **keywords)
+
+        return timed
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+@contextmanager
+def watching() -> Iterator[Stopwatch]:
+    """A stopwatch on the parts of the library's own loop while the context lasts."""
+    watch = Stopwatch()
+    parts: list[tuple[Any, str, str]] = [
+        (L2P, "step", "steps"),
+        (FrozenFeatures, "__call__", "features"),
+        (ImageView, "plain", "views"),
+        (Examples, "batch", "data"),
+        (loop, "count_correct", "evaluation"),
+        (checkpoint, "save_checkpoint", "checkpoints"),
+    ]
+    with ExitStack() as patches:
+        for owner, attribute, name in parts:
+            function = watch.watched(getattr(owner, attribute), name)
+            patches.enter_context(patch.object(owner, attribute, function))
+        yield watch
+        with watch.running(OTHER):  # counts what came last
+            pass
+
+
+def lines(watches: dict[str, Stopwatch]) -> list[str]:
+    """A Markdown table: a column for each run, a row for each part."""
+    names = sorted({name for watch in watches.values() for name in watch.seconds}, key=lambda name: name == OTHER)
+    rows = [f"| seconds | {' | '.join(watches)} |", f"|---|{'---:|' * len(watches)}"]
+    for name in names:
+        cells = (f"{watch.seconds[name]:.1f} ({watch.seconds[name] / watch.total:.0%})" for watch in watches.values())
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    rows.append(f"| all | {' | '.join(f'{watch.total:.1f}' for watch in watches.values())} |")
+    return rows
