@@ -1,5 +1,6 @@
 """The tables in the docs are made of the CSV files beside them, and say what the command says of those files."""
 
+import csv
 import re
 import runpy
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_nothing_in_the_docs_is_older_than_the_files(name: str) -> None:
 def test_every_study_has_its_place_in_the_docs() -> None:
     marks = {mark for name in TABLES["PAGES"] for mark in re.findall(r"<!-- (\w+) -->", page(name))} - {"end"}
     studies = {*KEPT} - {"table1", "table3", "table4"} | {"streams"}  # those three are one table
-    assert marks == studies | {"claims", "summary", "search"}
+    assert marks == studies | {"claims", "summary", "search", "recommended", "small", "small_claims"}
 
 
 def test_the_verdicts_of_the_docs_are_those_that_the_command_prints() -> None:
@@ -66,9 +67,28 @@ def test_stored_results_are_of_runs_that_the_command_would_make() -> None:
     assert {run for result in kept for run in result.runs.split()} <= made
 
 
-def test_stored_results_say_which_revision_made_them() -> None:
-    for results in read_results(STORED).studies.values():
-        for result in results:
+def test_stored_results_on_photographs_are_of_runs_that_the_command_would_make() -> None:
+    asked = Request(("table1",), "small", 3, Path("runs"), precision="bfloat16")
+    made = {job.folder.name for job in asked.jobs()}
+    kept = [result for results in read_results(stored("small")).studies.values() for result in results]
+    assert {run for result in kept for run in result.runs.split()} <= made
+    assert sum(bool(result.accuracy) for result in kept) > 10
+
+
+@pytest.mark.parametrize("scale", ["mini", "small"])
+def test_stored_results_say_which_revision_made_them(scale: str) -> None:
+    for result in [each for results in read_results(stored(scale)).studies.values() for each in results]:
+        if result.accuracy:
             assert result.revision, f"{result.study}, {result.stream}, {result.method}"
             assert "dirty" not in result.revision
             assert "unknown" not in result.revision
+
+
+def test_the_comparison_is_made_of_the_answers_of_its_runs() -> None:
+    script = runpy.run_path(str(DOCS.parent / "benchmarks" / "recommended.py"))
+    table = script["compared"](script["read"](DOCS / "results" / "recommended_runs.csv"))
+    assert [script["TABLE"], *table] == list(csv.reader((DOCS / "results" / "recommended.csv").open(encoding="utf-8")))
+    for line in script["read"](DOCS / "results" / "recommended_runs.csv"):
+        right = script["unpacked"](line[-1])
+        assert sum(right) / len(right) == pytest.approx(float(line[3]) / 100, abs=1e-4)
+
