@@ -82,7 +82,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png
 
-# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; half an hour or more.
+# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; an hour.
 bench-scale: $(READY)
 	$(BIN)/python benchmarks/scale.py --out docs/results/scale.csv --plot docs/scale.png
 

@@ -35,7 +35,7 @@ from promptpool.optim import Descent
 from promptpool.report.themes import WIDTH, drawing, png
 from promptpool.training.loop import Plan, Session
 
-DIM, BATCH, DRAWN, PER_TEST = 32, 100, 1000, 1000
+DIM, BATCH, DRAWN, TESTED = 32, 100, 1000, 200
 POOLS, CLASSES = (10, 100, 1_000, 10_000), (10, 100, 1_000, 20_000)
 STATUS = Path("/proc/self/status")
 
@@ -66,21 +66,23 @@ def long_stream(tasks: int, count: int, classes: int) -> Stream:
     everything = images(count, torch.arange(count) * classes // count, 0)
     parts = [everything.select(slice(t * count // tasks, (t + 1) * count // tasks)) for t in range(tasks)]
     experiences = tuple(Experience(t, part, part.classes) for t, part in enumerate(parts))
-    test = images(PER_TEST, torch.arange(PER_TEST) * classes // PER_TEST, count)
+    test = images(TESTED, torch.arange(TESTED) * classes // TESTED, count)
     return Stream(experiences, (test,), tuple(f"class {c}" for c in range(classes)))
 
 
 def through_all_tasks(tasks: int, count: int, classes: int, pool_size: int) -> Iterator[Point]:
     """The median step, the evaluation and the memory, task by task."""
     stream, learner = long_stream(tasks, count, classes), learner_of(pool_size)
-    plan = Plan(epochs=1, batch_size=BATCH, test_batch_size=PER_TEST)
+    if count < 2 * BATCH * tasks:
+        raise SystemExit(f"--images {count}: {tasks} tasks need at least {2 * BATCH * tasks}, two batches each")
+    plan = Plan(epochs=1, batch_size=BATCH, test_batch_size=TESTED)
     seconds: list[float] = []
     begin = time.perf_counter()
     for step in Session(learner, stream, plan):
         seconds.append(time.perf_counter() - begin)
         if step.record is not None:
             *usual, last = seconds
-            typical = statistics.median(usual) if usual else last
+            typical = statistics.median(usual)
             rest = max(last - typical, 0.0)  # the last step brings the evaluation with it
             yield Point("tasks", step.experience + 1, 1e3 * typical, None, 1e3 * rest, megabytes())
             seconds = []
