@@ -51,6 +51,7 @@ def make(name: Path) -> Iterator[MakeAnswerer]:
     pytest.importorskip("ray", reason="no Ray; make ray-test installs it")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_worker_niceness", "0")  # another test may have imported Ray before
         with on_ray([name], replicas=2, threads=1) as made:
             yield made
 

@@ -24,6 +24,7 @@ ALONE = {
     "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: its node is 127.0.0.1, and nothing listens elsewhere
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # somebody waits for an answer; by default others on the machine go first
 }
 
 
@@ -45,8 +46,9 @@ def on_ray(folders: Sequence[Path], *, replicas: int, threads: int) -> Iterator[
         from promptpool.serve.ray_answerer import Cluster
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("--engine ray needs Ray Serve: pip install 'promptpool[ray,serve]'") from error
-    sizes: dict[str, Any] = {} if cluster else {"num_cpus": replicas * threads + 1, "include_dashboard": False}
-    ray.init(log_to_driver=False, logging_level=logging.WARNING, **sizes)
+    own = {"address": "local", "num_cpus": replicas * threads + 1, "include_dashboard": False}  # and no other's
+    values: dict[str, Any] = {} if cluster else own
+    ray.init(log_to_driver=False, logging_level=logging.WARNING, **values)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     names = _names(folders)
     try:
