@@ -91,4 +91,3 @@ def test_the_comparison_is_made_of_the_answers_of_its_runs() -> None:
     for line in script["read"](DOCS / "results" / "recommended_runs.csv"):
         right = script["unpacked"](line[-1])
         assert sum(right) / len(right) == pytest.approx(float(line[3]) / 100, abs=1e-4)
-
