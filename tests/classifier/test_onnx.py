@@ -60,12 +60,15 @@ METHODS: dict[str, dict[str, Any]] = {
 EXPORTED = ("closed-form", "closed-form-prompts", "l2p", "ranpac")  # to ONNX too; nearest-mean by the command
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    vit = ViT(image_size=8, patch_size=4, dim=16, depth=1, heads=2).start(torch.Generator().manual_seed(0))
-    path = tmp_path_factory.mktemp("weights") / "vit.safetensors"
+def written(path: Path, depth: int) -> Path:
+    vit = ViT(image_size=8, patch_size=4, dim=16, depth=depth, heads=2).start(torch.Generator().manual_seed(0))
     save_file({name: 8 * value for name, value in vit.state_dict().items()}, path, metadata=SIZES)
     return path
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("weights") / "vit.safetensors", depth=1)
 
 
 @pytest.fixture(autouse=True)
@@ -155,11 +158,16 @@ def test_a_graph_computes_what_its_classifier_does(method: str, weights: Path) -
         ("nearest-mean", {"distance": "euclidean"}),
         ("ranpac", {"projections": 0}),
         ("l2p", {"order": "prompts-first", "position": "none", "start_from": "scaled"}),
-        ("l2p", {"enter": 1}),
     ],
 )
 def test_values_that_change_the_graph(method: str, values: dict[str, Any], weights: Path) -> None:
     check_graph(taught(weights, method, **values))
+
+
+def test_prompts_that_enter_later_are_exported(tmp_path: Path) -> None:
+    classifier = taught(written(tmp_path / "vit.safetensors", depth=2), "l2p", enter=1)
+    check_graph(classifier)
+    assert classifier.export_onnx(tmp_path / "shop.onnx").difference < 1e-3
 
 
 def check_graph(classifier: ContinualClassifier) -> None:

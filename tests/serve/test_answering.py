@@ -58,6 +58,19 @@ def test_with_the_closed_form_rows_serve_every_version(tmp_path: Path) -> None:
     assert {answer.guess for answer in answers(new, encoded(old, asked), [Wish("a")] * 9)} <= set(LABELS[:3])
 
 
+def test_prompts_that_enter_later_are_served(tmp_path: Path) -> None:
+    classifier = ContinualClassifier.load(write_classifier(tmp_path / "shop", "l2p"))
+    assert isinstance(classifier.learner, L2P)
+    asked, before = images(classifier), classifier.learner.enter
+    scores = {}
+    for enter in (before, before + 1):
+        classifier.learner.enter = enter
+        scores[enter] = classifier.ask(asked).scores
+    serving = ready_to_answer(classifier)
+    torch.testing.assert_close(serving.ask(asked).scores, scores[1], rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(scores[0], scores[1], rtol=1e-3, atol=1e-4)
+
+
 def test_a_vote_is_not_held_among_the_pictures_of_strangers(tmp_path: Path) -> None:
     serving = ready_to_answer(ContinualClassifier.load(write_classifier(tmp_path / "shop", "l2p")))
     assert isinstance(serving.learner, L2P)
