@@ -13,7 +13,7 @@ from torch import Tensor
 
 from promptpool.backbones.vit import ViT
 from promptpool.cli.display import in_words
-from promptpool.experiments import cost
+from promptpool.experiments import cost, probing
 from promptpool.experiments.build import Built, build
 from promptpool.experiments.config import load_config
 from promptpool.learners import LEARNERS, closed_form
@@ -48,16 +48,16 @@ def test_a_slow_step_is_measured_with_few_images(monkeypatch: pytest.MonkeyPatch
 
         return measure
 
-    monkeypatch.setattr(cost, "_taken", clock(10.0))
-    assert cost._grown(taken.append, 128) == pytest.approx(1280)
+    monkeypatch.setattr(probing, "seconds_of", clock(10.0))
+    assert probing.grown(taken.append, 128) == pytest.approx(1280)
     assert taken == [2]
     taken.clear()
-    monkeypatch.setattr(cost, "_taken", clock(0.1))
-    assert cost._grown(taken.append, 128) == pytest.approx(12.8)
+    monkeypatch.setattr(probing, "seconds_of", clock(0.1))
+    assert probing.grown(taken.append, 128) == pytest.approx(12.8)
     assert taken == [2, 2, 4, 8]
     taken.clear()
-    monkeypatch.setattr(cost, "_taken", clock(0.001))
-    assert cost._grown(taken.append, 5) == pytest.approx(0.005)
+    monkeypatch.setattr(probing, "seconds_of", clock(0.001))
+    assert probing.grown(taken.append, 5) == pytest.approx(0.005)
     assert taken == [2, 2, 4, 5, 5]
 
 
@@ -92,8 +92,8 @@ def test_a_slow_transformer_is_measured_by_two_of_its_blocks(preset: Path, monke
 
 def test_seconds_are_those_of_steps_tests_and_features(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five tasks of ten classes, three images of each to train on and two to test on, two epochs."""
-    probe = cost.Probe(step=1.0, test=100.0, feature=10_000.0, step_bytes=0.0, test_bytes=0.0)
-    monkeypatch.setattr(cost, "_probe", lambda built: (probe, (True, False)))
+    probe = probing.Probe(step=1.0, test=100.0, feature=10_000.0, step_bytes=0.0, test_bytes=0.0)
+    monkeypatch.setattr(cost, "probe", lambda built: (probe, (True, False)))
     built = build(load_config(str(preset)))
     tests = 20 + 40 + 60 + 80 + 100
     places = [Counter(identity % 8 for identity in each.train.ids.tolist()) for each in built.stream.experiences]
@@ -103,8 +103,8 @@ def test_seconds_are_those_of_steps_tests_and_features(preset: Path, monkeypatch
 
 
 def test_blocks_are_added_up(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    probes = {1: cost.Probe(1.0, 0.0, 0.0, 5.0, 7.0), 2: cost.Probe(3.0, 0.0, 0.0, 9.0, 7.0)}
-    monkeypatch.setattr(cost, "_probe", lambda built: (probes[built.learner.backbone.depth], (False, False)))
+    probes = {1: probing.Probe(1.0, 0.0, 0.0, 5.0, 7.0), 2: probing.Probe(3.0, 0.0, 0.0, 9.0, 7.0)}
+    monkeypatch.setattr(cost, "probe", lambda built: (probes[built.learner.backbone.depth], (False, False)))
     monkeypatch.setattr(cost, "SLOW", 0.0)
     assert cost.estimate(deep(preset)).seconds == pytest.approx(20 * (1 + 11 * 2))
 
@@ -115,15 +115,15 @@ def test_prompts_are_counted_and_not_learned(
 ) -> None:
     """At least 300 steps on the 30 images of the first task, in four batches, and in a trial on each half of them."""
 
-    def probe(built: Built) -> tuple[cost.Probe, tuple[bool, bool]]:
+    def probe(built: Built) -> tuple[probing.Probe, tuple[bool, bool]]:
         prompted = built.config["learner"]["name"] == "l2p"
-        return cost.Probe(1000.0 * prompted, 1.0 * prompted, 0.0, 0.0, 0.0), (False, False)
+        return probing.Probe(1000.0 * prompted, 1.0 * prompted, 0.0, 0.0, 0.0), (False, False)
 
     values = ["learner.name=closed-form", "learner.projections=20", f"learner.adapt={adapt}"]
     built = build(load_config(str(preset), values))
     steps, everything = 4 * images // 30, 5 * (30 + 20)
     with monkeypatch.context() as pretended:
-        pretended.setattr(cost, "_probe", probe)
+        pretended.setattr(cost, "probe", probe)
         found = cost.estimate(built)
     assert found.seconds == pytest.approx(1000 * steps + everything * (adapt != "none"))
     monkeypatch.setattr(closed_form, "learn_prompts", None)
@@ -143,7 +143,7 @@ def test_prompts_are_counted_and_not_learned(
     ],
 )
 def test_features_are_counted_where_they_are_read(values: list[str], stored: tuple[bool, bool], preset: Path) -> None:
-    probe, found = cost._probe(build(load_config(str(preset), values)))
+    probe, found = probing.probe(build(load_config(str(preset), values)))
     assert found == stored
     assert probe.step > 0
     assert probe.test > 0
@@ -162,14 +162,14 @@ def test_a_method_with_a_memory_is_measured_with_something_to_replay(
         return learn(self, *arguments)
 
     monkeypatch.setattr(Session, "learn", noted)
-    cost._probe(build(load_config(str(preset), ["learner.name=er", "learner.capacity=20"])))
+    probing.probe(build(load_config(str(preset), ["learner.name=er", "learner.capacity=20"])))
     assert sizes[0] == 0
     assert min(sizes[1:]) >= 2
 
 
 def test_more_images_hold_more_memory(preset: Path) -> None:
     small, large = (
-        cost._probe(build(load_config(str(preset), ["learner.name=ft-seq", f"plan.batch_size={size}"])))[0]
+        probing.probe(build(load_config(str(preset), ["learner.name=ft-seq", f"plan.batch_size={size}"])))[0]
         for size in (4, 16)
     )
     assert large.step_bytes == pytest.approx(4 * small.step_bytes)

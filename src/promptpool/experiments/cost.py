@@ -10,22 +10,18 @@ from __future__ import annotations
 import copy
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
 
-from promptpool.backbones.base import Backbone, FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.chunks import CHUNK
-from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.token_store import token_budget
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Batch, Examples, Stream, concatenate
+from promptpool.data.stream import Examples, Stream, concatenate
 from promptpool.experiments.build import Built
+from promptpool.experiments.probing import Probe, have_room, kept_images, probe, seconds_of
 from promptpool.experiments.runner import device
 from promptpool.learners import LEARNERS
 from promptpool.learners.adaptation import BATCH_SIZE, VALUES, epochs_on
@@ -55,8 +51,6 @@ PASSES = {
     "ranpac": 0.5,
     "supsup": 4.0,
 }
-QUICK = 0.5  # seconds within which a piece of a run is measured with more images
-AT_A_TIME = 3  # activations as large as the largest that a block without gradients holds
 SLOW = 0.1  # seconds for an image, above which a transformer is measured by its blocks
 ONCE = 2.0  # passes for the frozen features of each image, and for the records
 
@@ -68,51 +62,6 @@ class Estimate(NamedTuple):
     memory: int | None
     steps: int
     trained_parameters: int
-
-
-class Probe(NamedTuple):
-    """What was measured of a learner: seconds, and bytes of activations."""
-
-    step: float  # a step of a whole batch, with the frozen features at hand
-    test: float  # a test image, likewise
-    feature: float  # the frozen feature of an image
-    step_bytes: float  # that the step of a whole batch keeps for its gradients
-    test_bytes: float  # that testing a whole batch holds at a time
-    token_bytes: float = 0.0  # of the tokens of an image, where they are kept
-
-
-class _Store(FrozenFeatures):
-    """Features out of thin air, and tokens if there is room for all: the time of steps and tests without theirs."""
-
-    asked = False
-    images = 0  # that come again and again
-    tokens: Tensor | None = None  # of one image: [1, L, D]
-
-    def __call__(self, batch: Batch) -> Tensor:
-        self.asked = True
-        return torch.randn(len(batch.ids), self.width, device=batch.x.device)
-
-    @torch.no_grad()
-    def with_tokens(self, batch: Batch, blocks: int = 0) -> tuple[Tensor, Tensor]:
-        if self.tokens is None:
-            self.tokens = self._tokens_of(batch.x[:1], blocks)
-        if _have_room(self.images, self.token_bytes):
-            return self(batch), self.tokens.expand(len(batch.ids), -1, -1)
-        return self(batch), self._tokens_of(batch.x, blocks)
-
-    def _tokens_of(self, x: Tensor, blocks: int) -> Tensor:
-        if not isinstance(self.backbone, Backbone):
-            raise ValueError(f"{type(self.backbone).__name__} has no tokens")
-        return self.backbone.begin(self.backbone.embed(self.view.plain(x)), blocks)
-
-    @property
-    def token_bytes(self) -> int:
-        return 0 if self.tokens is None else self.tokens.numel() * self.tokens.element_size()
-
-
-def _have_room(images: int, token_bytes: float) -> bool:
-    """True if a store holds the tokens of so many images."""
-    return images * token_bytes <= token_budget()
 
 
 def estimate(built: Built) -> Estimate:
@@ -129,10 +78,10 @@ def estimate(built: Built) -> Estimate:
     held = peak_memory()
     least = built.learner.readout.blocks
     if isinstance(backbone, ViT) and backbone.depth > least + 1 and _is_slow(built, backbone):
-        (one, stored), (two, _) = (_probe(_on(built, _cut(backbone, depth))) for depth in (least, least + 1))
+        (one, stored), (two, _) = (probe(_on(built, _cut(backbone, depth))) for depth in (least, least + 1))
         found = _deeper(built, one, two, backbone.depth - least)
     else:
-        found, stored = _probe(built)
+        found, stored = probe(built)
     session = Session(built.learner, stream, built.plan)
     asked = ([experience.train for experience in stream.experiences], stream.tests)
     computed = sum(
@@ -182,20 +131,14 @@ def _deeper(built: Built, one: Probe, two: Probe, blocks: int) -> Probe:
     found = Probe(*(a + blocks * more for a, more in zip(one, block, strict=True)))
     found = found._replace(test_bytes=two.test_bytes)  # blocks are passed one after the other
     enter = built.learner.enter if isinstance(built.learner, PromptedLearner) else 0
-    trained, tested = _kept_images(built)
-    step = 0.0 if _have_room(trained, found.token_bytes) else block.feature * built.plan.batch_size
-    test = 0.0 if _have_room(tested, found.token_bytes) else block.feature
+    trained, tested = kept_images(built)
+    step = 0.0 if have_room(trained, found.token_bytes) else block.feature * built.plan.batch_size
+    test = 0.0 if have_room(tested, found.token_bytes) else block.feature
     return found._replace(
         step=found.step - enter * (block.step - step),
         test=found.test - enter * (block.test - test),
         step_bytes=found.step_bytes - enter * block.step_bytes,
     )
-
-
-def _kept_images(built: Built) -> tuple[int, int]:
-    """How many images steps look at again and again, and how many tests do, while those of steps are kept as well."""
-    largest = max(len(experience.train) for experience in built.stream.experiences)
-    return largest, largest + sum(len(test) for test in built.stream.tests)
 
 
 def _in_chunks(examples: Examples) -> int:
@@ -208,7 +151,7 @@ def _is_slow(built: Built, backbone: ViT) -> bool:
     shallow = _cut(backbone, 2).to(device())
     x = built.learner.view.plain(built.stream.tests[0].batch(slice(0, 1)).x.to(device()))
     with torch.no_grad():
-        taken = min(_taken(lambda count: shallow.features(x[:count]).sum().item(), 1) for _ in range(2))
+        taken = min(seconds_of(lambda count: shallow.features(x[:count]).sum().item(), 1) for _ in range(2))
     return taken * backbone.depth / 2 > SLOW
 
 
@@ -244,109 +187,6 @@ def _on(built: Built, backbone: FeatureExtractor) -> Built:
 def _as(built: Built, values: dict[str, Any]) -> Built:
     """The same run with another learner, of these values."""
     return _on(built._replace(config={**built.config, "learner": values}), built.learner.backbone)
-
-
-def _probe(built: Built) -> tuple[Probe, tuple[bool, bool]]:
-    """What pieces of a run take, and whether steps and tests ask for frozen features."""
-    learner, plan, test = built.learner.to(device()), built.plan, built.stream.tests[0]
-    frozen = (learner.original if learner.train_backbone else learner.backbone) if learner.reads_frozen else None
-    store = None if frozen is None else _Store(frozen, learner.view, learner.readout)
-    if store is not None:
-        learner.frozen = store
-    session = Session(learner, built.stream, plan)
-    experience = built.stream.experiences[0]
-    session.begin(experience)
-    order = session.order(experience)
-    held = _Held()
-    if learner.memory is not None:  # so that there is something to replay
-        session.learn(experience, order[:2])
-
-    def step(count: int) -> None:
-        with held.counting(count):
-            session.learn(experience, order[:count])
-
-    @torch.no_grad()
-    def judge(count: int) -> None:
-        with held.counting(count):
-            learner.eval()
-            learner.logits(test.batch(slice(0, count)).to(learner.device)).sum().item()
-
-    @torch.no_grad()
-    def look(count: int) -> None:
-        with held.counting(count):
-            x = test.batch(slice(0, count)).x.to(learner.device)
-            learner.backbone.eval().read(learner.view.plain(x), learner.readout).sum().item()
-
-    def asked() -> bool:
-        """True if frozen features were asked for since the last call."""
-        before = store is not None and store.asked
-        if store is not None:
-            store.asked = False
-        return before
-
-    def kept(images: int) -> None:
-        """Let so many images come again and again."""
-        if store is not None:
-            store.images = images
-
-    batch, tests = min(plan.batch_size, len(order)), min(plan.test_batch_size, len(test))
-    chunk = min(CHUNK, len(test))
-    trained, tested = _kept_images(built)
-    kept(trained)
-    step_seconds, step_bytes, step_asks = _grown(step, batch), batch * held.graph, asked()
-    kept(tested)
-    test_seconds, test_bytes, test_asks = _grown(judge, tests), tests * held.largest, asked()
-    feature = _grown(look, chunk) / chunk if step_asks or test_asks else 0.0
-    at_a_time = AT_A_TIME * max(test_bytes, chunk * held.largest)
-    tokens = 0 if store is None else store.token_bytes
-    return Probe(step_seconds, test_seconds / tests, feature, step_bytes, at_a_time, tokens), (step_asks, test_asks)
-
-
-def _grown(take: Callable[[int], object], most: int) -> float:
-    """The seconds of `take(most)`: measured for 2, 4, 8, ... while that is quick, and multiplied."""
-    count = min(2, most)
-    taken = _taken(take, count)
-    if taken < QUICK:  # the first call is slower than others
-        taken = _taken(take, count)
-    pace = taken / count
-    while count < most and taken < QUICK:
-        count = min(2 * count, most)
-        taken = _taken(take, count)
-        pace = min(pace, taken / count)  # of another size, or a moment when the machine was less busy
-    if taken < QUICK:
-        return min(taken, _taken(take, count))
-    return pace * most
-
-
-def _taken(take: Callable[[int], object], count: int) -> float:
-    begin = time.perf_counter()
-    take(count)
-    return time.perf_counter() - begin
-
-
-class _Held:
-    """Bytes of activations for an image: those that a step keeps for its gradients, and the largest of all."""
-
-    def __init__(self) -> None:
-        self.graph = self.largest = 0.0
-
-    @contextmanager
-    def counting(self, images: int) -> Iterator[None]:
-        kept, largest = 0, 0
-
-        def note(module: nn.Module, inputs: object, output: object) -> None:
-            nonlocal kept, largest
-            del inputs
-            if isinstance(output, Tensor) and not isinstance(module, nn.Identity) and not [*module.children()]:
-                size = output.numel() * output.element_size()
-                kept, largest = kept + size * output.requires_grad, max(largest, size)
-
-        hook = register_module_forward_hook(note)
-        try:
-            yield
-        finally:
-            hook.remove()
-        self.graph, self.largest = kept / images, largest / images
 
 
 def tested_images(stream: Stream) -> int:

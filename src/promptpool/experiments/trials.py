@@ -19,8 +19,9 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.experiments.build import Built
 from promptpool.experiments.choices import Choice, Images, Timing, Trial, alternatives, best, smaller, together
-from promptpool.experiments.cost import QUICK, tested_images
+from promptpool.experiments.cost import tested_images
 from promptpool.experiments.machine import core_count, memory_there, peak, resident
+from promptpool.experiments.probing import QUICK
 from promptpool.experiments.runner import device
 from promptpool.learners.state import restore, state
 from promptpool.optim import copied
