@@ -80,10 +80,10 @@ class Images:
 
 
 def alternatives(
-    usual: Choice, *, threads: Iterable[int], tests: int, transformer: bool, compiler: bool, bfloat16: bool = True
+    usual: Choice, *, threads: Iterable[int], tests: int, transformer: bool, compiler: bool
 ) -> Iterator[Choice]:
     """Each value that may be faster, by itself; batches of at most `tests` images."""
-    if transformer and bfloat16 and usual.precision == "single":
+    if transformer and usual.precision == "single":
         yield replace(usual, precision="bfloat16")
     for count in threads:
         if count != usual.threads:
