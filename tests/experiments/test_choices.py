@@ -91,6 +91,13 @@ def test_a_step_that_does_not_fit_is_taken_in_parts_or_computed_twice() -> None:
     assert list(smaller(USUAL, 128, 0.3, splits=False, transformer=False)) == []
 
 
+def test_a_trial_is_held_beside_the_usual_of_its_own_rounds() -> None:
+    usual = trial(USUAL, [1.0] * 4 + [2.0] * 4)
+    later = replace(trial(ROUNDED, [2.0] * 4), begin=4)
+    assert gain(later, usual, IMAGES) == 1.0
+    assert not is_worth_it(trial(ROUNDED, [1.0] * 4), usual, IMAGES)
+
+
 def test_advice_is_what_to_type() -> None:
     usual = trial(USUAL, [1.0] * 4)
     faster = trial(replace(ROUNDED, threads=4), [0.5] * 4)

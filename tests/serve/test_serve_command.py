@@ -60,6 +60,13 @@ def test_an_open_address_is_refused_before_anything_is_made(tmp_path: Path) -> N
     assert not (tmp_path / "new").exists()
 
 
+def test_names_that_cannot_be_served_together_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["serve", str(tmp_path / "new shop"), str(tmp_path / "garden")])
+    assert found.exit_code == 2
+    assert "is found by its name" in found.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_new_name_begins_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(running, "serve", lambda folders, place, **rest: given.update(rest, place=place))

@@ -69,6 +69,7 @@ def serve(
 
         place = running.Place(host, port, tuple(host_name or ()), token_file)
         running.checked_access(place)
+        running.named(names)
         with _answerers(names, engine, replicas or 1, threads) as make_answerer:
             for name in names:
                 if not files.is_classifier(name):

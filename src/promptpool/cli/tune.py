@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -35,8 +36,11 @@ def tune(
         load, console = busy(), Console()
         with data_in(None if "folder" in config["dataset"] else data), reading(console):
             outcome = tried(build(config), seconds)
+    options = [
+        word for option, value in (("--scale", scale), ("--data", data)) if value for word in (option, str(value))
+    ]
     console.print(table(outcome))
-    for line in (*remarks(outcome, load), advice(outcome, [name, *(overrides or [])])):
+    for line in (*remarks(outcome, load), advice(outcome, [name, *options, *(overrides or [])])):
         typer.echo(line)
 
 
@@ -106,4 +110,4 @@ def _is_smaller(trial: Trial, usual: Trial) -> bool:
 
 def _command(typed: list[str], words: list[str], threads: int | None) -> str:
     before = [] if threads is None else [f"OMP_NUM_THREADS={threads}"]
-    return " ".join([*before, "promptpool run", *typed, *words])
+    return " ".join([*before, "promptpool run", shlex.join([*typed, *words])])

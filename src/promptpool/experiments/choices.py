@@ -61,6 +61,7 @@ class Trial:
     timings: list[Timing] = field(default_factory=list)
     losses: tuple[float, ...] = ()  # of the first steps
     memory: int | None = None  # the most bytes that the process held in a step; None where the system does not tell
+    begin: int = 0  # rounds that the usual had before the first of its timings
 
     def difference(self, usual: Trial) -> float | None:
         """The largest difference of a loss from the usual one, as a share of it; None for a method without a loss."""
@@ -80,10 +81,10 @@ class Images:
 
 
 def alternatives(
-    usual: Choice, *, threads: Iterable[int], tests: int, transformer: bool, compiler: bool, bfloat16: bool = True
+    usual: Choice, *, threads: Iterable[int], tests: int, transformer: bool, compiler: bool
 ) -> Iterator[Choice]:
     """Each value that may be faster, by itself; batches of at most `tests` images."""
-    if transformer and bfloat16 and usual.precision == "single":
+    if transformer and usual.precision == "single":
         yield replace(usual, precision="bfloat16")
     for count in threads:
         if count != usual.threads:
@@ -136,5 +137,5 @@ def best(trials: Sequence[Trial], usual: Trial, images: Images) -> Trial:
 
 
 def _ratios(trial: Trial, usual: Trial, images: Images) -> list[float]:
-    pairs = zip(usual.timings, trial.timings, strict=False)  # in rounds that both had
+    pairs = zip(usual.timings[trial.begin :], trial.timings, strict=False)  # in rounds that both had
     return [images.seconds(theirs) / images.seconds(own) for theirs, own in pairs]

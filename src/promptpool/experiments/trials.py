@@ -18,7 +18,17 @@ from promptpool.backbones.compilation import check_compiler
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.experiments.build import Built
-from promptpool.experiments.choices import Choice, Images, Timing, Trial, alternatives, best, smaller, together
+from promptpool.experiments.choices import (
+    Choice,
+    Images,
+    Timing,
+    Trial,
+    alternatives,
+    best,
+    is_worth_it,
+    smaller,
+    together,
+)
 from promptpool.experiments.cost import tested_images
 from promptpool.experiments.machine import core_count, memory_there, peak, resident
 from promptpool.experiments.probing import QUICK
@@ -65,12 +75,12 @@ def tune(built: Built, seconds: float) -> Outcome:
     found = best(trials[1:], usual, bench.images)
     everything = together(trials[1:], usual, bench.images)
     if everything not in [trial.choice for trial in trials]:
-        again, joint = Trial(bench.usual, losses=usual.losses), Trial(everything)
+        joint = Trial(everything, begin=len(usual.timings))
         bench.first(joint)
-        bench.rounds([again, joint], 0.25 * seconds, "rounds, values together")
+        bench.rounds([usual, joint], 0.25 * seconds, "rounds, values together")
         trials.append(joint)
-        if best([joint], again, bench.images) is joint:
-            found, usual.timings[:] = joint, again.timings
+        if is_worth_it(joint, usual, bench.images):
+            found = joint
     bench.use(bench.usual)
     return Outcome(trials, found, bench.images, bench.count, needed if short else None, room, not_tried)
 

@@ -52,7 +52,7 @@ def serve(
     Several classifiers share one address, each below its name.
     """
     token = checked_access(place)
-    names = {"": folders[0]} if len(folders) == 1 else names_of(folders)
+    names = named(folders)
     with ExitStack() as held:
         engines: dict[str, LocalEngine] = {}
         for name, folder in names.items():
@@ -71,6 +71,11 @@ def serve(
             held.callback(take_note, engine.folder)
             begun(address, engine, token)
         _run(uvicorn.Server(_config(app, Limits())), listener)
+
+
+def named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Classifiers by their names in addresses; one alone needs none."""
+    return {"": folders[0]} if len(folders) == 1 else names_of(folders)
 
 
 def checked_access(place: Place) -> str | None:
