@@ -243,13 +243,19 @@ def test_a_second_run_computes_no_query(
 ) -> None:
     monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
     passes: list[str] = []
-    plain = ViT.read
+    encode, read_tokens = ViT.encode, ViT.read_tokens
 
-    def counted(self: ViT, x: Tensor, readout: Readout) -> Tensor:
+    def encoded(self: ViT, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
+        if rows == 1:
+            passes.append("query")
+        return encode(self, tokens, rows, first)
+
+    def tokens_read(self: ViT, tokens: Tensor, readout: Readout, patches: int) -> Tensor:
         passes.append(str(readout))
-        return plain(self, x, readout)
+        return read_tokens(self, tokens, readout, patches)
 
-    monkeypatch.setattr(ViT, "read", counted)
+    monkeypatch.setattr(ViT, "encode", encoded)
+    monkeypatch.setattr(ViT, "read_tokens", tokens_read)
     for method in ("l2p", "closed-form"):
         words: list[str | Path] = ["run", f"own-{method}", *quick, "--data", drawn]
         first = typed(*words, "--folder", tmp_path / method)

@@ -56,13 +56,17 @@ class Locks(ModuleType):
 
 
 def imported() -> list[str]:
-    """The names of all modules of promptpool, once they are imported."""
+    """The names of all modules of promptpool, once they are imported; Ray is an extra."""
     import promptpool
 
     names = [module.name for module in pkgutil.walk_packages(promptpool.__path__, "promptpool.")]
     names.remove("promptpool.__main__")
     for name in names:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
     return names
 
 

@@ -641,12 +641,13 @@ def failure(act: Callable[[], object]) -> OSError | None:
 
 def test_a_full_disk_is_told_in_a_line(scene: Scene) -> None:
     twin = Path(shutil.copytree(scene.shop, scene.here / "twin"))
+    new = write_images(scene.here / "new", [f"c/{n}.png" for n in range(6)], first=500)
     disk = failing_disk(scene.patch, errno.ENOSPC)
     before = looked_at(scene.shop.parent)
     for words in (
         ("forget", scene.shop, "a"),
         ("undo", scene.shop),
-        ("learn", scene.shop, scene.good.parent / "more"),
+        ("learn", scene.shop, new),
         ("merge", scene.shop, twin, "--into", "both"),
     ):
         disk.left = 2

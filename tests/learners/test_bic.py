@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -133,14 +134,15 @@ def test_an_epoch_has_the_steps_of_one_over_new_images_and_memory() -> None:
     learner, third = in_third_task()
     batch, taken = learner.training_examples(third).batch(slice(0, 6)), list[float]()
 
-    def descend(loss: Tensor) -> Tensor:
-        taken.append(loss.item())
-        return loss
+    class Noting:
+        def over(self, batch: Batch, loss: Callable[[Batch], Tensor]) -> Tensor:
+            taken.append(loss(batch).item())
+            return torch.tensor(taken[-1])
 
     for memory, expected in ((0, 1), (18, 2), (36, 3), (40, 3), (90, 6)):
         learner.memory_share = memory / (memory + 18)
         taken.clear()
-        last = learner.step(batch, cast("Descent", descend))
+        last = learner.step(batch, cast("Descent", Noting()))
         assert len(taken) == expected
         assert last is not None
         assert last.item() == taken[-1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -144,9 +144,11 @@ class ViT(Backbone):
             return checkpoint(run, tokens, rows, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
         return run(tokens, rows)
 
-    def _rounding(self, tokens: Tensor) -> torch.autocast:
+    def _rounding(self, tokens: Tensor) -> AbstractContextManager[object]:
         """The context in which blocks compute."""
-        return torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        if self.precision == "single":
+            return nullcontext()
+        return torch.autocast(tokens.device.type, torch.bfloat16)
 
     def embed(self, x: Tensor) -> Tensor:
         if x.shape[1:] != (3, self.image_size, self.image_size):

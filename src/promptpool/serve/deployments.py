@@ -143,10 +143,10 @@ def _listen_here() -> None:
     """On a node that is 127.0.0.1, have the port of this replica be there too.
 
     Ray Serve opens it on all addresses when a replica has begun, behind Ray's token, and has no setting for that; we
-    do not use it.
+    do not use it. A Ray that does it by another name keeps its port where it was.
     """
-    if ray.util.get_node_ip_address() == "127.0.0.1":
-        add_port = replica.add_port_to_grpc_server
+    add_port = getattr(replica, "add_port_to_grpc_server", None)
+    if add_port is not None and ray.util.get_node_ip_address() == "127.0.0.1":
         replica.add_port_to_grpc_server = lambda server, address: add_port(server, address.replace("[::]", "127.0.0.1"))
 
 

@@ -34,7 +34,7 @@ def on_ray(folders: Sequence[Path], *, replicas: int, threads: int) -> Iterator[
 
     There are so many replicas of the encoder, each of so many threads.
     """
-    cluster = os.environ.get("RAY_ADDRESS")
+    cluster = os.environ.get("RAY_ADDRESS", "").removeprefix("local")
     if not cluster and "ray" not in sys.modules:  # which reads them when it is imported
         for name, value in ALONE.items():
             os.environ.setdefault(name, value)
@@ -60,9 +60,11 @@ def on_ray(folders: Sequence[Path], *, replicas: int, threads: int) -> Iterator[
         finally:
             found.close()
     finally:
-        for name in names:  # what others have on a cluster goes on
-            serve.delete(name)
-        ray.shutdown()
+        try:
+            for name in names:  # what others have on a cluster goes on
+                serve.delete(name)
+        finally:
+            ray.shutdown()
 
 
 def _names(folders: Sequence[Path]) -> tuple[str, str]:
