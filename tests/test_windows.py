@@ -49,7 +49,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 def test_every_module_can_be_imported(told: Told) -> None:
-    files = {path.relative_to(ROOT).with_suffix("") for path in ROOT.rglob("*.py")} - {Path("__main__")}
+    left_out = {Path("__main__"), Path("serve/deployments"), Path("serve/ray_answerer")}  # the last two need Ray
+    files = {path.relative_to(ROOT).with_suffix("") for path in ROOT.rglob("*.py")} - left_out
     names = {".".join(("promptpool", *path.parts)).removesuffix(".__init__") for path in files} - {"promptpool"}
     assert set(told.modules) == names
 
