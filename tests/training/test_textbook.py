@@ -18,6 +18,7 @@ from protocol import by_the_book
 from textbook import Textbook
 from torch import Tensor
 
+from doubles import DoubleView, double_precision
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
@@ -39,23 +40,6 @@ VALUES: dict[str, tuple[float, dict[str, Any]]] = {
     "paper": (0.03, {}),
     "small": (0.003, {"start": (-1.0, 1.0), "start_from": "fitting", "order": "class-first", "position": "class"}),
 }
-
-
-class DoubleView(ImageView):
-    """A view whose inputs are in double precision."""
-
-    def scaled(self, images: Tensor) -> Tensor:
-        return super().scaled(images.double())
-
-
-@contextmanager
-def double_precision() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 @contextmanager
