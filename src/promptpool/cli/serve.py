@@ -100,7 +100,8 @@ def _answerers(names: Sequence[Path], engine: str, replicas: int, threads: int |
         return
     from promptpool.serve.on_ray import on_ray
 
-    typer.echo("Ray begins; this takes some seconds", err=True)
+    if find_spec("ray"):
+        typer.echo("Ray begins; this takes some seconds", err=True)
     with on_ray(names, replicas=replicas, threads=threads or max(threads_here() // replicas, 1)) as make_answerer:
         yield make_answerer
 
