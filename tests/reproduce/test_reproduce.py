@@ -227,6 +227,21 @@ def test_two_seeds_give_mean_and_deviation(
     shutil.rmtree(reproduced.runs / found.runs.split()[1])  # for the other tests
 
 
+def test_seeds_that_a_folder_of_results_has_are_not_run_again(
+    reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduce_commands, "with_processes", in_this_process)
+    words = ["table5", *reproduced.typed[:-1], str(tmp_path / "runs"), "--fill", str(reproduced.out), "--only", "l2p"]
+    listed = typed(*words, "--seeds", "2", "--list").stdout.splitlines()[1:]
+    assert [line.partition(",")[2].split()[:3] for line in listed] == [["L2P,", "seed", "1"]]
+    assert typed(*words, "--seeds", "2", "--out", str(tmp_path / "out")).exit_code == 0
+    (found,) = [row for row in read_csv(tmp_path / "out" / "table5.csv") if row.method == "L2P"]
+    (before,) = [row for row in read_csv(reproduced.out / "table5.csv") if row.method == "L2P"]
+    assert (found.seeds, found.accuracies.split()[0]) == ("0 1", before.accuracy)
+    longer = typed(*words, "--seeds", "2", "--limit", "2", "--list").stdout.splitlines()[1:]
+    assert len(longer) == 2  # of other values, so nothing is known
+
+
 def test_studies_of_one_folder_go_together_whatever_came_first(reproduced: Reproduced, tmp_path: Path) -> None:
     whole = read_results(reproduced.out)
     for shares in (dict(list(whole.shares.items())[1:]), whole.shares):
@@ -269,6 +284,10 @@ def test_list_says_how_far_runs_are_and_makes_none(reproduced: Reproduced, tmp_p
         (["table1", "--format", "html"], "markdown"),
         (["table1", "--only", "nobody"], "nobody: no method of table1 is called so; there are L2P, "),
         (["table5", "--limit", "1", "--backbone", "nowhere.safetensors"], "nowhere.safetensors"),
+        (
+            ["table5", "--fill", "stored", "--backbone", "other"],
+            "--fill stored has the numbers of the scale's own weights",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(

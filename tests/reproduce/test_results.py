@@ -10,7 +10,7 @@ import pytest
 
 from promptpool.errors import BadFileError
 from promptpool.reproduce.paper import Reported
-from promptpool.reproduce.results import Result, Results, filled_from, read_csv, result, to_csv
+from promptpool.reproduce.results import Result, Results, filled_from, joined, known_seeds, read_csv, result, to_csv
 from promptpool.training.record import Record
 from report_runs import TASKS, made_run
 from reproduce_runs import made_item, made_result
@@ -105,12 +105,14 @@ def test_a_csv_reads_back_as_it_was(tmp_path: Path) -> None:
         lambda text: "a,b\n1,2\n",
         lambda text: text.replace("L2P", '"L2P'),
         lambda text: text.replace("L2P", "\0"),
+        lambda text: text.replace("12.50 13.00", "12.50"),
+        lambda text: text.replace("13.00", "thirteen"),
     ],
 )  # fmt: skip
 def test_a_damaged_csv_is_named(damage: object, tmp_path: Path) -> None:
     assert callable(damage)
     file = tmp_path / "table1.csv"
-    file.write_text(damage(to_csv([made_result("L2P", 12.5, at="5")])))
+    file.write_text(damage(to_csv([made_result("L2P", 12.5, at="5", seeds="0 1", accuracies="12.50 13.00")])))
     if "\0" in file.read_text():
         file.write_bytes(b"\xff" + file.read_bytes())
     with pytest.raises(BadFileError, match=r"table1\.csv"):
@@ -126,6 +128,36 @@ def test_cells_without_a_run_are_taken_from_earlier_results() -> None:
         Results({"table1": [measured, lacking, nowhere]}), Results({"table1": [old, other], "table2": [old]})
     )
     assert found.studies == {"table1": [measured, other, nowhere]}
+
+
+def test_seeds_that_were_run_elsewhere_join_a_cell(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / "a", seconds=(2,)), made_run(tmp_path / "b", BETTER, seed=1, seconds=(4,))]
+    whole, item = result(made_item(), runs), made_item()
+    apart = [replace(result(item, [run]), values="same") for run in runs]
+    for here, earlier in (apart, apart[::-1]):
+        assert replace(joined(here, earlier), values="") == whole
+    assert joined(apart[0], apart[0]) == apart[0]  # a seed that was run here counts once
+    assert (whole.accuracies, whole.forgettings, whole.seeds) == ("53.33 76.67", "40.00 15.00", "0 1")
+
+
+def test_what_an_earlier_cell_must_not_join(tmp_path: Path) -> None:
+    here = replace(result(made_item(), [made_run(tmp_path / "a")]), values="new")
+    earlier = replace(result(made_item(), [made_run(tmp_path / "b", BETTER, seed=1)]), values="old")
+    empty = replace(result(made_item(), []), values="new")
+    assert joined(here, earlier) == here  # other values
+    assert joined(empty, earlier) == empty
+    unknown = replace(earlier, values="", accuracies="", forgettings="")  # a file of an earlier version
+    assert joined(here, unknown) == here
+    assert joined(empty, unknown) == unknown
+
+
+def test_seeds_that_are_known_with_the_same_values(tmp_path: Path) -> None:
+    cell = replace(result(made_item(), [made_run(tmp_path / "a", seed=2)]), values="new")
+    earlier = Results({"table1": [cell]})
+    assert known_seeds(earlier, cell.key, "new") == {2}
+    assert known_seeds(earlier, cell.key, "old") == set()
+    assert known_seeds(earlier, made_result("BiC").key, "new") == set()
+    assert known_seeds(Results({"table1": [replace(cell, accuracies="")]}), cell.key, "new") == set()
 
 
 def test_every_field_is_text() -> None:

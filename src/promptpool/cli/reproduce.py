@@ -67,7 +67,9 @@ def reproduce(
     ] = None,
     fill: Annotated[
         Path | None,
-        typer.Option("--fill", help="Take cells without a run here from the CSV files of this folder, or stored."),
+        typer.Option(
+            "--fill", help="Take cells and seeds that were run elsewhere from the CSV files of this folder, or stored."
+        ),
     ] = None,
 ) -> None:
     """Measure a table or figure of the paper; finished runs are kept, and one that was cut short goes on."""
@@ -100,8 +102,11 @@ def reproduce(
             os.environ["PROMPTPOOL_DATA"] = str(data.expanduser().resolve())
         where = runs or Path("runs") / f"reproduce-{scale}"
         request = Request(names, scale, seeds, where.resolve(), only, limit, backbone, precision)
-        jobs = request.jobs()
-        if not jobs:
+        if backbone is not None and fill == Path("stored"):
+            raise ConfigError(f"--fill stored has the numbers of the scale's own weights, not of {backbone}")
+        earlier = None if fill is None else read_results(_place(fill, scale), names)
+        jobs = request.jobs(earlier)
+        if not next(request.items(), None):
             there = dict.fromkeys(item.method for item in replace(request, only="*").items())
             raise ConfigError(f"--only {only}: no method of {target} is called so; there are {', '.join(there)}")
         if show:
@@ -111,8 +116,8 @@ def reproduce(
         with reading(log):
             # A table has all its rows, whichever were run just now.
             results = collect(replace(request, only="*"), test_again=not no_runs)
-        if fill is not None:
-            results = filled_from(results, read_results(_place(fill, scale), names))
+        if earlier is not None:
+            results = filled_from(results, earlier)
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
         folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,8 +130,10 @@ def reproduce(
 
 
 def _place(folder: Path, scale: str) -> Path:
-    """A folder of CSV files; "stored" are those of the package."""
-    return stored(scale) if folder == Path("stored") else folder
+    """A folder of CSV files; "stored" are those of the package, "stored/NAME" those of a comparison beside them."""
+    if folder.parts[:1] != ("stored",) or folder.exists():
+        return folder
+    return stored("/".join(folder.parts[1:]) or scale)
 
 
 def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int, threads: int) -> int:

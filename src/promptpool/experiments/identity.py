@@ -47,15 +47,26 @@ def essential(config: Config) -> Config:
     return found
 
 
+def likeness(config: Config) -> str:
+    """A hash of what the runs of a cell share: all values but seeds and the name of the weights."""
+    found = essential(config)
+    tables = {table: {key: value for key, value in found[table].items() if key != "seed"} for table in TABLES}
+    tables["backbone"].pop("name")
+    return _hash({"format": FORMAT, **tables})
+
+
 def run_folder(root: Path, name: str, config: Config) -> Path:
     """Where a configuration's run lies, or will lie; a folder of an earlier version with the same values is taken."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem)
-    identity = {"format": FORMAT, **essential(config)}
-    path = root / f"{stem}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]}"
+    path = root / f"{stem}-{_hash({'format': FORMAT, **essential(config)})}"
     if is_run(path):
         return path
     others = sorted(root.glob(f"{stem}-{'[0-9a-f]' * 8}"))
     return next((other for other in others if is_run(other) and not _differs(config, other)), path)
+
+
+def _hash(values: Config) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def written(config: Config, view: dict[str, Any]) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import UNTRAINED, Config, ConfigError, nearest
 from promptpool.experiments.cost import seconds_per_pass, work
-from promptpool.experiments.identity import run_folder
+from promptpool.experiments.identity import likeness, run_folder
 from promptpool.experiments.runner import is_finished
 from promptpool.report.rows import prompt_shares
 from promptpool.reproduce.batches import ORDERS, batch_counts, is_tested
 from promptpool.reproduce.jobs import FEATURES, Job, share_done
-from promptpool.reproduce.results import Results, batch_results, result
+from promptpool.reproduce.results import Results, batch_results, known_seeds, result
 from promptpool.reproduce.studies import STUDIES, Item, studies_at
 from promptpool.training.run_folder import Run, read_run
 
@@ -54,17 +54,24 @@ class Request:
             config["dataset"]["seed"] = seed
         return config
 
-    def jobs(self) -> list[Job]:
-        """One for each run that is needed; a configuration that several cells share is one run."""
+    def jobs(self, earlier: Results | None = None) -> list[Job]:
+        """One for each run that is needed; a configuration that several cells share is one run.
+
+        Seeds that earlier results have with the same values are not run again.
+        """
         found: dict[Path, Job] = {}
+        items = [(item, set[int]() if earlier is None else self._known(item, earlier)) for item in self.items()]
         for seed in range(self.seeds):
-            for item in self.items():
-                if item.study == "batches" and seed:
+            for item, known in items:
+                if seed in known or (item.study == "batches" and seed):
                     continue
                 name = f"{item.stream}, {item.method}" + (f" at {item.at}" if item.at is not None else "")
                 folder = self.folder(item, seed)
                 found.setdefault(folder, Job(f"{name}, seed {seed}", self.seeded(item, seed), folder))
         return list(found.values())
+
+    def _known(self, item: Item, earlier: Results) -> set[int]:
+        return known_seeds(earlier, result(item, []).key, likeness(item.config))
 
     def finished(self, item: Item) -> list[Run]:
         """The finished runs of a cell, one for each seed; runs of further seeds are taken too."""
@@ -144,7 +151,7 @@ def collect(request: Request, *, test_again: bool = True) -> Results:
         runs = request.finished(item)
         found = results.studies.setdefault(item.study, [])
         if item.study != "batches":
-            found.append(result(item, runs))
+            found.append(replace(result(item, runs), values=likeness(item.config)))
         elif runs and (test_again or is_tested(runs[0].path)):
             found += batch_results(item, runs[0], batch_counts(item.config, runs[0].path, cache))
         if item.study == "figure3" and runs and (shares := prompt_shares(runs[0])) is not None:

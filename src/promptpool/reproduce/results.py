@@ -2,6 +2,7 @@
 
 A result is one cell of a table or one point of a figure: a row of a report plus the paper's cell. Accuracies and
 forgetting are in percent with two decimals, as the paper prints them. An empty text is undefined, or not measured yet.
+A cell keeps the numbers of each of its seeds too, so that seeds that were run elsewhere can join it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from promptpool.reproduce.studies import STUDIES, Item
 from promptpool.training.run_folder import Run
 
 NUMBERS = ("accuracy", "accuracy_deviation", "forgetting", "forgetting_deviation")
+EACH = ("accuracies", "forgettings")
 SHARES = "figure3.csv"  # the one study that is not a list of results
 
 
@@ -51,6 +53,14 @@ class Result:
     paper_forgetting: str = ""
     revision: str = ""
     runs: str = ""
+    accuracies: str = ""  # of each seed, in the order of `seeds`
+    forgettings: str = ""
+    values: str = ""  # a hash of the configuration that all seeds share
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Which cell it is."""
+        return self.study, self.stream, self.group, self.method, self.at
 
     @property
     def value(self) -> float | None:
@@ -69,8 +79,9 @@ class Results:
 def result(item: Item, runs: Sequence[Run]) -> Result:
     """What the finished runs of an item measured, one run for each seed."""
     row = Row(item.method, "", tuple(run for run in runs if run.finished))
-    accuracy, accuracy_deviation = _percent(row.each(metrics.average_accuracy))  # with one test set, the final one
-    forgetting, forgetting_deviation = _percent(row.each(metrics.forgetting))
+    accuracies, forgettings = row.each(metrics.average_accuracy), row.each(metrics.forgetting)
+    accuracy, accuracy_deviation = _percent(accuracies)  # with one test set, the final one
+    forgetting, forgetting_deviation = _percent(forgettings)
     prompts, seconds, paper = measured(row.prompts_in_use), measured(row.seconds), item.reported
     return Result(
         study=item.study,
@@ -92,6 +103,8 @@ def result(item: Item, runs: Sequence[Run]) -> Result:
         paper_forgetting="" if paper is None else reported_text(paper.forgetting, paper.forgetting_deviation),
         revision=" ".join(sorted({str(run.environment.get("revision") or "unknown") for run in row.runs})),
         runs=" ".join(run.path.name for run in row.runs),
+        accuracies=_each(accuracies),
+        forgettings=_each(forgettings),
     )
 
 
@@ -132,6 +145,10 @@ def read_csv(path: Path) -> list[Result]:
             int(each.at or 0)
             for name in NUMBERS:
                 float(getattr(each, name) or 0)
+            for name in EACH:
+                if (numbers := getattr(each, name).split()) and len(numbers) != len(each.seeds.split()):
+                    raise ValueError(f"{len(numbers)} {name} of seeds {each.seeds}")
+                [float(number) for number in numbers]
     except (ValueError, csv.Error) as error:
         raise BadFileError(f"{path}: not a table of ours ({error})") from error
     return found
@@ -163,17 +180,70 @@ def read_shares(path: Path) -> dict[str, Matrix]:
 
 
 def filled_from(results: Results, earlier: Results) -> Results:
-    """The results, with what they lack taken from earlier ones of the same cells."""
-
-    def key(result: Result) -> tuple[str, ...]:
-        return result.study, result.stream, result.group, result.method, result.at
-
-    known = {key(result): result for found in earlier.studies.values() for result in found}
+    """The results, with cells and seeds that they lack taken from earlier ones of the same cells and values."""
+    known = {result.key: result for found in earlier.studies.values() for result in found}
     studies = {
-        name: [result if result.accuracy else known.get(key(result), result) for result in found]
+        name: [joined(result, known[result.key]) if result.key in known else result for result in found]
         for name, found in results.studies.items()
     }
     return Results(studies, earlier.shares | results.shares)
+
+
+def joined(here: Result, earlier: Result) -> Result:
+    """A cell with the seeds that were run here, and of the others those that were run earlier.
+
+    Where a cell was not run here the earlier one stands, unless it is known to be of other values. Files of before
+    there were numbers of each seed hold whole cells only.
+    """
+    if earlier.values and here.values and earlier.values != here.values:
+        return here
+    if not here.accuracy or not earlier.accuracies:
+        return here if here.accuracy else earlier
+    own = here.seeds.split()
+    more = [place for place, seed in enumerate(earlier.seeds.split()) if seed not in own]
+    if not more:
+        return here
+    order = sorted([*own, *(earlier.seeds.split()[place] for place in more)], key=int)
+
+    def both(name: str) -> list[str]:
+        """One entry for each seed, in order; nothing where one of them has none."""
+        ours, theirs = getattr(here, name).split(), getattr(earlier, name).split()
+        if not ours or not theirs:
+            return []
+        of_seed = dict(zip(own, ours, strict=True)) | {earlier.seeds.split()[place]: theirs[place] for place in more}
+        return [of_seed[seed] for seed in order]
+
+    def mean(name: str, form: str) -> str:
+        """The mean of something that only has a mean over the seeds of each."""
+        ours, theirs = getattr(here, name), getattr(earlier, name)
+        if not ours or not theirs:
+            return str(ours or theirs)
+        return format((float(ours) * len(own) + float(theirs) * len(more)) / len(order), form)
+
+    accuracies, forgettings = both("accuracies"), both("forgettings")
+    accuracy, accuracy_deviation = _percent([float(number) / 100 for number in accuracies])
+    forgetting, forgetting_deviation = _percent([float(number) / 100 for number in forgettings])
+    return replace(
+        here,
+        accuracy=accuracy,
+        accuracy_deviation=accuracy_deviation,
+        forgetting=forgetting,
+        forgetting_deviation=forgetting_deviation,
+        task_given=mean("task_given", ".2f"),
+        prompts=mean("prompts", "g"),
+        seconds=mean("seconds", ".0f"),
+        seeds=" ".join(order),
+        revision=" ".join(sorted({*here.revision.split(), *earlier.revision.split()})),
+        runs=" ".join(both("runs")),
+        accuracies=" ".join(accuracies),
+        forgettings=" ".join(forgettings),
+    )
+
+
+def known_seeds(earlier: Results, key: tuple[str, ...], values: str) -> set[int]:
+    """The seeds of a cell that were run earlier with these values."""
+    found = (result for of_study in earlier.studies.values() for result in of_study if result.key == key)
+    return {int(seed) for cell in found if cell.accuracies and cell.values == values for seed in cell.seeds.split()}
 
 
 def read_results(folder: Path, studies: Iterable[str] = STUDIES) -> Results:
@@ -191,6 +261,10 @@ def read_results(folder: Path, studies: Iterable[str] = STUDIES) -> Results:
 
 def _is_bound(result: Result) -> bool:
     return result.method == UPPER_BOUND
+
+
+def _each(shares: Sequence[float]) -> str:
+    return " ".join(f"{100 * share:.2f}" for share in shares)
 
 
 def _percent(shares: Sequence[float]) -> tuple[str, str]:
