@@ -2,7 +2,7 @@
 
     python benchmarks/search.py                    every method, on drawn characters
     python benchmarks/search.py er "der++"         some of them
-    python benchmarks/search.py l2p --again        L2P's second twelve lines
+    python benchmarks/search.py --again            L2P's second twelve lines, L2P-R's second six
     python benchmarks/search.py --stream cifar100 --backbone FILE
 
 The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
@@ -135,7 +135,7 @@ LINES: dict[str, tuple[str, ...]] = {
         for count in (200, 500, 1_000, 2_000, 4_000, 8_000, 100, 300, 700, 1_500, 3_000, 6_000)
     ),
 }
-AGAIN = {"l2p": STARTS}
+AGAIN = {"l2p": STARTS, "l2p-r": tuple(line for line in STARTS if line.endswith("prompt_length=1"))}
 ON_RESNET = ("supsup", "dualnet", "resnet18-upper-bound")
 KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
 
