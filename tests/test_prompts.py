@@ -128,6 +128,28 @@ def test_a_score_that_is_no_number_is_chosen_last_and_none_twice() -> None:
     assert lowest(scores, torch.zeros(4), 4).tolist() == [[2, 3, 0, 1], [0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize("kind", ["apart", "close", "equal", "no number"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_large_pool_chooses_as_one_search_after_the_other(count: int, kind: str) -> None:
+    generator = torch.Generator().manual_seed(count)
+    scores = torch.rand(7, 500, generator=generator)
+    if kind == "close":  # many scores within rounding of each other, some chains of them
+        scores = (scores * 40).round() / 40 + 3e-7 * torch.randint(4, scores.shape, generator=generator)
+    if kind == "equal":
+        scores = torch.ones_like(scores)
+    if kind == "no number":
+        scores[2:4] = torch.nan
+        scores[4, ::2] = torch.nan
+    rounding = 1e-6 * torch.rand(500, generator=generator)
+    for row, found in zip(scores.nan_to_num(nan=torch.inf), lowest(scores, rounding, count).tolist(), strict=True):
+        left, chosen = list(range(500)), list[int]()
+        for _ in range(count):
+            place = left[int(row[left].argmin())]
+            chosen.append(next(other for other in left if row[other] <= row[place] + rounding[place]))
+            left.remove(chosen[-1])
+        assert found == chosen
+
+
 def test_unused_prompts_win_even_over_a_key_that_equals_the_query() -> None:
     keys = normal(64, 768)  # for some of them 1 - cosine rounds below zero
     for used in range(32, 64):

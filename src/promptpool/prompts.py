@@ -179,11 +179,25 @@ def lowest(scores: Tensor, rounding: Tensor, count: int) -> Tensor:
 
     Scores that lie within the `rounding` [M] of the least of them are equal, and the lowest column is taken.
     """
-    left, chosen = scores.nan_to_num(nan=torch.inf), []
-    taken = torch.zeros_like(left, dtype=torch.bool)
+    scores, rounding = scores.nan_to_num(nan=torch.inf), rounding.to(scores).expand_as(scores)
+    some = 4 * count + 16
+    if scores.shape[1] <= 2 * some:
+        return _lowest(scores, rounding, count)
+    # Of a large pool a few candidates are enough, as long as no score beyond them could count as equal.
+    least, places = scores.topk(some, dim=1, largest=False)
+    if not bool((least[:, count - 1] + rounding[0].max() < least[:, -1]).all()):
+        return _lowest(scores, rounding, count)
+    places = places.sort(dim=1).values
+    return places.gather(1, _lowest(scores.gather(1, places), rounding.gather(1, places), count))
+
+
+def _lowest(scores: Tensor, rounding: Tensor, count: int) -> Tensor:
+    """The same by one search after the other."""
+    chosen = []
+    taken = torch.zeros_like(scores, dtype=torch.bool)
     for _ in range(count):
-        least, place = left.masked_fill(taken, torch.inf).min(dim=1, keepdim=True)
-        equal = (left <= least + rounding.to(left)[place]) & ~taken
+        least, place = scores.masked_fill(taken, torch.inf).min(dim=1, keepdim=True)
+        equal = (scores <= least + rounding.gather(1, place)) & ~taken
         chosen.append(equal.int().argmax(dim=1, keepdim=True))  # the first of them
         taken = taken.scatter(1, chosen[-1], True)
     return torch.cat(chosen, dim=1)
