@@ -46,7 +46,9 @@ def filled(text: str, folder: Path = MINI) -> str:
         "claims": claims,
         "summary": summary,
         "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
+        "search_again": lambda _: search(ROOT / "docs" / "results" / "search_again.csv"),
         "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
+        "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),
         "small": lambda _: streams(SMALL),
         "small_claims": lambda _: claims(SMALL),
     }
@@ -171,16 +173,43 @@ def search(path: Path) -> str:
 
 
 def recommended(path: Path) -> str:
-    """The closed form beside others, stream by stream, the best first."""
+    """Methods in rows and streams in columns, the best on average first; bold is the best of a stream."""
+    streams, methods = by(read(path), "stream"), by(read(path), "method")
+    best = {stream: max(accuracy(row) for row in rows) for stream, rows in streams.items()}
     body = []
-    for stream, rows in by(read(path), "stream").items():
-        for row in sorted(rows, key=lambda row: -float(row["average accuracy"])):
-            own = row["method"] == "Closed form"
-            behind = "-" if own or row["behind"] == "nan" else f"{float(row['behind']):.1f} ± {float(row['error']):.1f}"
-            spread = f" ± {float(row['deviation']):.1f}" if int(row["seeds"]) > 1 else ""
-            numbers = [row["seeds"], f"{float(row['average accuracy']):.1f}{spread}", behind]
-            body.append([stream, f"**{row['method']}**" if own else row["method"], *numbers])
-    return table(["stream", "method", "seeds", "average accuracy", "behind"], body)
+    for method, rows in methods.items():
+        found = {row["stream"]: row for row in rows}
+        cells = []
+        for stream in streams:
+            row = found.get(stream)
+            text = "-" if row is None else f"{accuracy(row):.1f}" + (f" ± {float(row['deviation']):.1f}" * several(row))
+            cells.append(f"**{text}**" if row is not None and accuracy(row) == best[stream] else text)
+        mean = sum(map(accuracy, rows)) / len(rows) if len(rows) == len(streams) else None
+        behind = max(best[row["stream"]] - accuracy(row) for row in rows)
+        said = ["-", "-"] if mean is None else [f"{mean:.1f}", f"{behind:.1f}"]
+        body.append((-1.0 if mean is None else mean, [method, *cells, *said]))
+    body.sort(key=lambda line: -line[0])
+    head = ["method", *streams, "mean of all", "most behind the best"]
+    return table(head, [cells for _, cells in body], left=1)
+
+
+def behind(path: Path) -> str:
+    """How far each method is behind the closed form on the same images, in the order of the streams."""
+    streams, body = by(read(path), "stream"), []
+    for method, rows in by(read(path), "method").items():
+        found = {row["stream"]: f"{float(row['behind']):.1f} ± {float(row['error']):.1f}" for row in rows}
+        if method != "Closed form":
+            body.append([method, *(found.get(stream, "-") for stream in streams)])
+    return table(["method", *streams], body, left=1)
+
+
+def accuracy(row: Row) -> float:
+    return float(row["average accuracy"])
+
+
+def several(row: Row) -> bool:
+    """True if a row is of more than one seed."""
+    return int(row["seeds"]) > 1
 
 
 def in_words(override: str) -> str:
@@ -188,11 +217,15 @@ def in_words(override: str) -> str:
     name, _, value = override.partition("=")
     if name == "plan.optimiser":
         return {"adam": "Adam", "sgd": "SGD"}[value]
-    if name == "plan.momentum":
-        return ""  # every SGD of the search has the same
+    if name in ("plan.momentum", "plan.batch_size", "learner.start", "learner.order", "learner.position"):
+        return ""  # the same in every line of a search
     if name == "dataset.train_per_class":
         return f"{value} images"
-    return value if name == "plan.learning_rate" else f"{name.partition('.')[2].replace('_', ' ')} {value}"
+    return (
+        value
+        if name in ("plan.learning_rate", "learner.start_from")
+        else f"{name.partition('.')[2].replace('_', ' ')} {value}"
+    )
 
 
 def read(path: Path) -> list[Row]:
