@@ -126,6 +126,15 @@ def _is_at(file: io.FileIO, path: Path) -> bool:
         return False
 
 
+def gigabytes(name: str, usual: float) -> int:
+    """The bytes that an environment variable allows, given in gigabytes."""
+    text = os.environ.get(name) or str(usual)
+    try:
+        return max(int(float(text) * 1e9), 0)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} = {text!r}: must be a number, the most gigabytes to keep") from None
+
+
 def cache_folder() -> Path:
     """What can be made again: PROMPTPOOL_CACHE, or `promptpool` in the user's cache folder."""
     if own := os.environ.get("PROMPTPOOL_CACHE"):

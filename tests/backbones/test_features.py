@@ -205,6 +205,27 @@ def test_the_store_grows_and_forgets_nothing() -> None:
         torch.testing.assert_close(frozen(some.batch(slice(0, end))), expected[:end])
 
 
+def test_memory_stays_below_its_budget_and_no_bit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTPOOL_MEMORY_GB", repr(2 * 200 * 4 * 4 / 1e9))  # two tables of 200 rows
+    frozen, some = FrozenFeatures(Placed(), ImageView(2)), noise(2600, 0, side=2)
+    monkeypatch.delenv("PROMPTPOOL_MEMORY_GB")
+    expected = FrozenFeatures(Placed(), ImageView(2))(whole(some))
+    order = torch.randperm(len(some), generator=generator(1))
+    frozen.put([-1], torch.ones(1, 4))
+    for part in (*order.split(20), *order.flip(0).split(13)):
+        assert torch.equal(frozen(some.batch(part)), expected[part])
+        assert len(frozen) <= 401
+        assert sum(len(table) for table in frozen._tables[:2]) <= 400
+    assert -1 in frozen._slots  # what was put there stays
+    assert torch.equal(frozen(whole(some)), expected)  # more at once than there is room for
+
+
+def test_a_budget_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTPOOL_MEMORY_GB", "much")
+    with pytest.raises(ValueError, match="PROMPTPOOL_MEMORY_GB = 'much': must be a number"):
+        FrozenFeatures(Flat(), ImageView(2))
+
+
 def test_streams_are_not_confused() -> None:
     backbone, frozen = counted()
     first, second = noise(9, 0), noise(9, 1)  # the same rows of different arrays

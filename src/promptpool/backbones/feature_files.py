@@ -10,7 +10,6 @@ first, and with a limit of 0 nothing is written.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from promptpool.errors import BadFileError
-from promptpool.files import write_whole
+from promptpool.files import gigabytes, write_whole
 
 MANY = 16  # files of one fingerprint, above which they are joined
 
@@ -105,11 +104,7 @@ class FeatureFiles:
 
 def limit() -> int:
     """The most bytes that all files together may have."""
-    text = os.environ.get("PROMPTPOOL_FEATURES_GB") or "4"
-    try:
-        return max(int(float(text) * 1e9), 0)
-    except (ValueError, OverflowError):
-        raise ValueError(f"PROMPTPOOL_FEATURES_GB = {text!r}: must be a number, the most gigabytes to keep") from None
+    return gigabytes("PROMPTPOOL_FEATURES_GB", 4)
 
 
 def trim(folder: Path, most: int) -> None:

@@ -7,6 +7,9 @@ Every feature is computed in a chunk of fixed size, at a place that its id decid
 the bit, whichever batch, run or process asks for it first. Methods that go on from the tokens of an image ask for both
 with `with_tokens`: tokens are kept too, as far as memory goes (`token_store.py`), and a feature is computed from them.
 
+In memory they take at most PROMPTPOOL_MEMORY_GB, or 2 GB: when half of that is full, the half before it is let go. What
+is asked for again then is computed again.
+
 `share` and `keep` exchange features with other processes and runs by files (`feature_files.py`). Those of another
 backbone, view or readout, or of another number of threads or version of torch, are never taken.
 """
@@ -29,6 +32,7 @@ from promptpool.backbones.feature_files import FeatureFiles
 from promptpool.backbones.token_store import TokenStore
 from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
+from promptpool.files import gigabytes
 
 
 @torch.no_grad()
@@ -47,8 +51,11 @@ class FrozenFeatures:
         backbone.check_readout(self.readout)
         self.width = self.readout.parts * backbone.dim
         self._slots: dict[int, tuple[int, int]] = {}  # the table and the row of each id
-        self._tables = [torch.empty(0, self.width)]  # what was computed here, then a table for each file
+        # What was computed here lately, and before that; then a table for each file, or for what was put here.
+        self._tables = [torch.empty(0, self.width), torch.empty(0, self.width)]
         self._computed: list[int] = []  # the ids of the rows of the first table
+        self._before: list[int] = []  # and of the second
+        self._most = memory_budget() // (2 * self.width * self._tables[0].element_size())  # rows of either
         self._files: FeatureFiles | None = None
         self._written = 0  # how many rows of the first table are in files
         self._chunks = Chunks()
@@ -87,6 +94,7 @@ class FrozenFeatures:
     @torch.no_grad()
     def _read(self, batch: Batch, tokens: TokenStore | None) -> Tensor:
         """The features of a batch, those that are missing computed from pixels or from tokens."""
+        self._make_room(CHUNK * len(batch.ids))  # at the most
         for chunk in self._chunks.of(batch, self._slots):
             if tokens is None:
                 features = self.backbone.read(self.view.plain(chunk.x), self.readout)
@@ -133,18 +141,36 @@ class FrozenFeatures:
             self._written = end
 
     def put(self, ids: list[int], features: Tensor) -> None:
-        """Take features [n, width] that were read earlier for those of these ids, which must be new."""
-        self._add(ids, features)
+        """Take features [n, width] that were read earlier for those of these ids, which must be new; they stay."""
+        self._slots.update((identity, (len(self._tables), row)) for row, identity in enumerate(ids))
+        self._tables.append(features)
+
+    def _make_room(self, count: int) -> None:
+        """Let older features go if so many more would be too many."""
+        if not self._computed or len(self._computed) + count <= self._most:
+            return
+        self.keep()
+        for identity in self._before:
+            del self._slots[identity]
+        self._slots.update((identity, (1, row)) for row, identity in enumerate(self._computed))
+        self._tables[1] = self._tables[0][: len(self._computed)]
+        self._before, self._computed, self._written = self._computed, [], 0
+        self._tables[0] = torch.empty(0, self.width)
 
     def _add(self, ids: list[int], features: Tensor) -> None:
         begin, end = len(self._computed), len(self._computed) + len(ids)
         if end > len(self._tables[0]):
-            larger = torch.empty(max(end, 2 * len(self._tables[0]), 1024), self.width)
+            larger = torch.empty(max(end, min(max(2 * len(self._tables[0]), 1024), self._most)), self.width)
             larger[:begin] = self._tables[0][:begin]
             self._tables[0] = larger
         self._tables[0][begin:end] = features.cpu()
         self._computed += ids
         self._slots.update((identity, (0, row)) for identity, row in zip(ids, range(begin, end), strict=True))
+
+
+def memory_budget() -> int:
+    """The most bytes that a store's features take in memory."""
+    return gigabytes("PROMPTPOOL_MEMORY_GB", 2)
 
 
 def _machine() -> tuple[object, ...]:

@@ -14,8 +14,6 @@ more images than there is room for keep a part of them in place.
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
@@ -23,6 +21,7 @@ from promptpool.backbones.base import Backbone
 from promptpool.backbones.chunks import Chunk, Chunks
 from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
+from promptpool.files import gigabytes
 
 FEWEST = 256  # rows of the first table
 
@@ -140,8 +139,4 @@ class TokenStore:
 
 def token_budget() -> int:
     """The most bytes that the tokens of a store take."""
-    text = os.environ.get("PROMPTPOOL_TOKENS_GB") or "1"
-    try:
-        return max(int(float(text) * 1e9), 0)
-    except (ValueError, OverflowError):
-        raise ValueError(f"PROMPTPOOL_TOKENS_GB = {text!r}: must be a number, the most gigabytes to keep") from None
+    return gigabytes("PROMPTPOOL_TOKENS_GB", 1)
