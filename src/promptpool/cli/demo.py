@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from promptpool.cli.display import together
 from promptpool.cli.errors import user_errors
-from promptpool.cli.run import watch
-from promptpool.experiments.config import load_config
+from promptpool.cli.reproduce import at_once, stoppable
+from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.identity import run_folder
+from promptpool.experiments.runner import is_finished
 from promptpool.metrics import average_accuracy
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.names import METHODS
 from promptpool.report.report import write_report
+from promptpool.reproduce.jobs import Job
+from promptpool.reproduce.workers import with_processes
 from promptpool.training.run_folder import Run, read_run
 
 SHOWN = ("ft-seq", "masked-linear", "nearest-mean", "l2p", "closed-form", "upper-bound")
+LONGEST = ("l2p", "upper-bound", "ft-seq")  # these begin first, so that all processes end together
 
 
 def demo(
@@ -31,19 +37,37 @@ def demo(
     """The paper in miniature: six methods learn one hundred characters in ten tasks, offline, in about two minutes."""
     begin = time.monotonic()
     with user_errors():
-        configs = {METHODS[method]: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
-        jobs = {name: (config, run_folder(runs, name, config)) for name, config in configs.items()}
-        for _, folder in jobs.values():
-            if fresh and folder.exists():
-                shutil.rmtree(folder)
-        watch(jobs)
-        finished = [read_run(folder) for _, folder in jobs.values()]
+        console = Console()
+        configs = {method: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
+        jobs = {
+            method: Job(METHODS[method], config, run_folder(runs.resolve(), METHODS[method], config))
+            for method, config in configs.items()
+        }
+        for job in jobs.values():
+            if fresh and job.folder.exists():
+                shutil.rmtree(job.folder)
+        _take_to_the_end(console, jobs)
+        finished = [read_run(job.folder) for job in jobs.values()]
         page = write_report(finished, runs / "report")
-    console = Console()
     for table in terminal_tables(finished):
         console.print(table)
     console.print(verdict(finished), highlight=False)
     console.print(f"The demo took {time.monotonic() - begin:.0f} s. The page of plots: {page}", highlight=False)
+
+
+def _take_to_the_end(console: Console, jobs: Mapping[str, Job]) -> None:
+    """Carry out what is not finished yet, a run on each core or GPU at a time."""
+    left = [job for job in jobs.values() if not is_finished(job.folder, job.config)]
+    if not left:
+        return
+    first = [jobs[method] for method in LONGEST]
+    left.sort(key=lambda job: first.index(job) if job in first else len(first))
+    tasks = max(job.config["scenario"]["tasks"] for job in left)
+    statuses = with_processes(left, workers=at_once())
+    with closing(statuses), stoppable():
+        for status in together(console, {job.name: job for job in jobs.values()}, statuses, tasks):
+            if status.state == "failed":
+                raise ConfigError(f"{status.job.name}: {status.reason}")
 
 
 def verdict(runs: Sequence[Run]) -> str:

@@ -1,16 +1,17 @@
 """What a person sees while something runs.
 
 `reading`: how far data are read or downloaded. `show`: a few runs in turn, with a table that fills task by task.
-`watched`: many runs at once, one bar for all with the time left and one for each under way.
+`together`: the same of a few runs at once in other processes. `watched`: many runs at once, one bar for all with the
+time left and one for each under way.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rich.console import Console, Group
 from rich.filesize import decimal
@@ -35,6 +36,7 @@ from promptpool.progress import heard_by
 from promptpool.reproduce.jobs import Job, JobStatus
 from promptpool.training.loop import Step
 from promptpool.training.record import Record
+from promptpool.training.run_folder import read_records
 
 
 class Watched(NamedTuple):
@@ -80,46 +82,83 @@ def reading(console: Console, *, in_bytes: bool = False) -> Iterator[None]:
 
 def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
     """Take each run to its end and show how far it is; yields every step, so that the caller can stop."""
-    return _live(console, runs, experiences) if console.is_terminal else _plain(console, runs, experiences)
-
-
-def _plain(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
-    """One line per record, for a log."""
-    for run in runs:
-        for step in run.go_on():
-            if step.record is not None:
-                console.print(line(run.name, step.record, experiences), highlight=False)
-            yield step
-
-
-def _live(console: Console, runs: Sequence[Watched], experiences: int) -> Generator[Step, None, None]:
-    records = {run.name: list(run.records) for run in runs}
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        expand=True,
-    )
-    bars = {run.name: progress.add_task(run.name, total=1, start=False) for run in runs}
     joint = [run.name for run in runs if run.joint]
-    with Live(console=console, refresh_per_second=8, vertical_overflow="visible") as live:
-        live.update(Group(table(records, experiences, joint), progress))
+    with Board(console, {run.name: run.records for run in runs}, experiences, joint) as board:
         for run in runs:
-            bar = bars[run.name]
-            progress.start_task(bar)
+            board.at(run.name, 0.0)
             for step in run.go_on():
-                progress.update(bar, total=step.steps, completed=step.step)
+                board.at(run.name, step.step / step.steps)
                 if step.record is not None:
-                    records[run.name].append(step.record)
-                    live.update(Group(table(records, experiences, joint), progress))
+                    board.add(run.name, step.record)
                 yield step
-            progress.update(bar, completed=progress.tasks[bar].total)
+            board.at(run.name, 1.0)
 
 
-def table(records: dict[str, list[Record]], experiences: int, joint: Sequence[str] = ()) -> Table:
+def together(
+    console: Console, jobs: Mapping[str, Job], statuses: Iterable[JobStatus], experiences: int
+) -> Iterator[JobStatus]:
+    """Pass on each status of runs that go on in other processes, and show how far each is."""
+    names = {job.folder: name for name, job in jobs.items()}
+    joint = [name for name, job in jobs.items() if job.config["scenario"].get("joint")]
+    with Board(console, {name: read_records(job.folder) for name, job in jobs.items()}, experiences, joint) as board:
+        for status in statuses:
+            name = names[status.job.folder]
+            for record in read_records(status.job.folder)[len(board.records[name]) :]:
+                board.add(name, record)
+            if status.state in ("runs", "done"):
+                board.at(name, status.share)
+            yield status
+
+
+class Board:
+    """A table of accuracies that fills task by task, and a bar for each run; a line for each record in a log."""
+
+    def __init__(
+        self, console: Console, records: Mapping[str, Sequence[Record]], experiences: int, joint: Sequence[str]
+    ) -> None:
+        self.records = {name: list(known) for name, known in records.items()}
+        self.console, self.experiences, self.joint = console, experiences, joint
+        self._live = Live(console=console, refresh_per_second=8, vertical_overflow="visible")
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            expand=True,
+        )
+        self._bars = {name: self._progress.add_task(name, total=1.0, start=False) for name in records}
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live.start()
+            self._draw()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._live.stop()
+
+    def at(self, name: str, share: float) -> None:
+        """Say that this share of a run is done."""
+        bar = self._bars[name]
+        if not self._progress.tasks[bar].started:
+            self._progress.start_task(bar)
+        self._progress.update(bar, completed=share)
+
+    def add(self, name: str, record: Record) -> None:
+        """Say what is known at the end of an experience."""
+        self.records[name].append(record)
+        if self.console.is_terminal:
+            self._draw()
+        else:
+            self.console.print(line(name, record, self.experiences), highlight=False)
+
+    def _draw(self) -> None:
+        self._live.update(Group(table(self.records, self.experiences, self.joint), self._progress))
+
+
+def table(records: Mapping[str, Sequence[Record]], experiences: int, joint: Sequence[str] = ()) -> Table:
     """The average accuracy over the test sets known so far, after each experience."""
     grid = Table(title="average accuracy after each task, %", title_justify="left", box=None, pad_edge=False)
     grid.add_column("method", style="cyan", no_wrap=True)

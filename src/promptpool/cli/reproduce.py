@@ -154,7 +154,7 @@ def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int,
     else:
         statuses = with_processes(costed, workers=workers, threads=threads)
     begin, failed = time.monotonic(), 0
-    with closing(statuses), _stoppable():
+    with closing(statuses), stoppable():
         for status in watched(console, costed, statuses, expected):
             failed += status.state == "failed"
     console.print(f"took {duration(time.monotonic() - begin)}", highlight=False)
@@ -167,7 +167,7 @@ def at_once() -> int:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """SIGTERM ends as Ctrl-C does: workers leave their checkpoints."""
 
     def stop(number: int, frame: FrameType | None) -> None:
