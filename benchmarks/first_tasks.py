@@ -51,6 +51,7 @@ LINES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "er": SGD,
         "lwf": SGD,
+        "ewc": tuple(f"learner.strength={strength}" for strength in (10, 100, 1000, 10000, 100000)),
     },
     "dinov2": {
         "masked-linear": RATES,

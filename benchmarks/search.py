@@ -62,6 +62,12 @@ LENGTHS = tuple(
         *((0.003, 1), (0.005, 1), (0.005, 5), (0.01, 2), (0.02, 2), (0.01, 3)),
     )
 )
+# L2P's first lines, with the values that all of them had.
+FIRST = tuple(
+    "learner.start=[0.0,0.01] learner.order=prompts-first learner.position=none plan.batch_size=32 "
+    f"learner.start_from=range {line}"
+    for line in LENGTHS
+)
 # L2P again, with many small steps and prompts that start as large as tokens: twelve lines of their own (--again).
 STARTS = tuple(
     f"learner.start=[-1.0,1.0] learner.order=class-first learner.position=class plan.batch_size=8 "
@@ -126,8 +132,8 @@ LINES: dict[str, tuple[str, ...]] = {
             *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.03, 0.1)),
         )
     ),
-    "l2p": LENGTHS,
-    "l2p-r": LENGTHS,
+    "l2p": FIRST,
+    "l2p-r": FIRST,
     "masked-linear": RATES,
     "ft-seq-frozen": RATES,
     "ranpac": tuple(
