@@ -199,18 +199,18 @@ def joined(here: Result, earlier: Result) -> Result:
         return here
     if not here.accuracy or not earlier.accuracies:
         return here if here.accuracy else earlier
-    own = here.seeds.split()
-    more = [place for place, seed in enumerate(earlier.seeds.split()) if seed not in own]
+    own, before = here.seeds.split(), earlier.seeds.split()
+    order = sorted({*own, *before}, key=int)
+    more = len(order) - len(own)
     if not more:
         return here
-    order = sorted([*own, *(earlier.seeds.split()[place] for place in more)], key=int)
 
     def both(name: str) -> list[str]:
         """One entry for each seed, in order; nothing where one of them has none."""
         ours, theirs = getattr(here, name).split(), getattr(earlier, name).split()
         if not ours or not theirs:
             return []
-        of_seed = dict(zip(own, ours, strict=True)) | {earlier.seeds.split()[place]: theirs[place] for place in more}
+        of_seed = dict(zip(before, theirs, strict=True)) | dict(zip(own, ours, strict=True))
         return [of_seed[seed] for seed in order]
 
     def mean(name: str, form: str) -> str:
@@ -218,7 +218,7 @@ def joined(here: Result, earlier: Result) -> Result:
         ours, theirs = getattr(here, name), getattr(earlier, name)
         if not ours or not theirs:
             return str(ours or theirs)
-        return format((float(ours) * len(own) + float(theirs) * len(more)) / len(order), form)
+        return format((float(ours) * len(own) + float(theirs) * more) / len(order), form)
 
     accuracies, forgettings = both("accuracies"), both("forgettings")
     accuracy, accuracy_deviation = _percent([float(number) / 100 for number in accuracies])
