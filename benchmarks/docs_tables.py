@@ -22,7 +22,7 @@ from promptpool.reproduce.results import read_results
 
 ROOT = Path(__file__).parent.parent
 STORED = ROOT / "src" / "promptpool" / "reproduce" / "stored"
-MINI, SMALL = STORED / "mini", STORED / "small"
+MINI, SMALL, SMALL_DINOV2 = STORED / "mini", STORED / "small", STORED / "small-dinov2"
 PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 EXTRA = "not in the paper"
@@ -51,6 +51,8 @@ def filled(text: str, folder: Path = MINI) -> str:
         "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),
         "small": lambda _: streams(SMALL),
         "small_claims": lambda _: claims(SMALL),
+        "small_parts": lambda _: parts(SMALL),
+        "dinov2": lambda _: streams(SMALL_DINOV2),
     }
     return MARKED.sub(lambda match: f"{match[1]}{makers[match[2]](folder)}\n{match[3]}", text)
 
@@ -100,7 +102,7 @@ def parts(folder: Path) -> str:
     """Table 5 without the references."""
     rows = [row for row in read(folder / "table5.csv") if row["group"] != EXTRA]
     body = [[named(row["method"]), cell(row, "accuracy"), cell(row, "forgetting")] for row in rows]
-    return table(["glyph-five", "accuracy", "forgetting"], body, left=1)
+    return table([rows[0]["stream"], "accuracy", "forgetting"], body, left=1)
 
 
 def lengths(folder: Path) -> str:
