@@ -8,9 +8,9 @@
 Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the training
 images and all random numbers, and on Split glyphs100 the order of classes. Methods are compared image by image: the
 difference to the closed form has the standard error of paired answers, over all images of all seeds. Runs on
-photographs are those of `promptpool reproduce table1 --scale small`, in the same folder. A run that was stopped goes
-on. What a finished one answered to each test image is a line of the file `--out`, and is not measured again; the table
-is written beside it.
+photographs are those of `promptpool reproduce table1` at the scales small and small-dinov2, in the same folder. A run
+that was stopped goes on. What a finished one answered to each test image is a line of the file `--out`, and is not
+measured again; the table is written beside it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
     @property
     def scale(self) -> str:
-        return "small" if self.weights else "mini"
+        return {"": "mini", "vit_tiny": "small", "dinov2": "small-dinov2"}[self.weights]
 
 
 TEST = ("dataset.test_per_class=50",)

@@ -43,6 +43,16 @@ KNOWN = {
         patch_size=14,
         image_size=224,
     ),
+    "timm/vit_small_patch14_dinov2.lvd142m": Known(
+        origin="the same weights as timm has them, for images of 518 pixels",
+        good_for="the scale small-dinov2 of promptpool reproduce; quicker with backbone.image_size=112",
+        licence="apache-2.0",
+        megabytes=88,
+        dim=384,
+        depth=12,
+        patch_size=14,
+        image_size=518,
+    ),
     "facebook/dinov2-with-registers-small": Known(
         origin="ViT-S/14, DINOv2 trained with four register tokens (Darcet et al., 2024)",
         good_for="the same where patches count too: registers keep artefacts out of them",

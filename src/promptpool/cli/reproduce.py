@@ -43,7 +43,7 @@ ENGINES = ("processes", "ray")
 def reproduce(
     target: Annotated[str, typer.Argument(help="table1 to table5, figure3, figure4, buffers, batches, or all.")],
     scale: Annotated[
-        str, typer.Option(help="mini: drawn characters, offline; small: photographs on two cores; paper.")
+        str, typer.Option(help="mini: drawn characters, offline; small, small-dinov2: photographs on two cores; paper.")
     ] = "mini",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each configuration, with seeds 0, 1, ...")] = 1,
     only: Annotated[str, typer.Option(help='Methods by name, such as "L2P*", or "Split* L2P*".')] = "*",
@@ -130,10 +130,8 @@ def reproduce(
 
 
 def _place(folder: Path, scale: str) -> Path:
-    """A folder of CSV files; "stored" are those of the package, "stored/NAME" those of a comparison beside them."""
-    if folder.parts[:1] != ("stored",) or folder.exists():
-        return folder
-    return stored("/".join(folder.parts[1:]) or scale)
+    """A folder of CSV files; "stored" are those of the package."""
+    return stored(scale) if folder == Path("stored") else folder
 
 
 def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int, threads: int) -> int:

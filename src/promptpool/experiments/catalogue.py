@@ -146,9 +146,11 @@ def _layers(method: Method, benchmark: Benchmark, scale: str) -> Iterator[Config
     for place in (*benchmark.families, benchmark.name):
         if place in method.on:
             yield method.on[place]
-    for place in (scale, f"{benchmark.name}-{scale}"):
-        if place in method.at:
-            yield method.at[place]
+    wider = scale.partition("-")[0]  # small-dinov2 has what small has, unless it has its own
+    for each in dict.fromkeys((wider, scale)):
+        for place in (each, f"{benchmark.name}-{each}"):
+            if place in method.at:
+                yield method.at[place]
 
 
 def _inherited(method: Method, name: str) -> Any:

@@ -48,9 +48,9 @@ class Request:
         return run_folder(self.runs, name, self.seeded(item, seed))
 
     def seeded(self, item: Item, seed: int) -> Config:
-        """The configuration of a cell for one of its seeds; at the small scale a seed draws other images too."""
+        """The configuration of a cell for one of its seeds; at the small scales a seed draws other images too."""
         config = seeded(item.config, seed)
-        if self.scale == "small":
+        if self.scale.startswith("small"):
             config["dataset"]["seed"] = seed
         return config
 

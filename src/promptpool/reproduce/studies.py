@@ -4,7 +4,8 @@ An item is one cell: a method on a stream, with its images per class in memory (
 Items of several studies with the same configuration share one run. Beside L2P stand five methods that the paper does
 not have and without which its numbers cannot be judged: `REFERENCE_METHODS`.
 
-The scale `small` has the paper's data, few images of each class and small weights: what two cores can measure.
+The scale `small` has the paper's data, few images of each class and small weights: what two cores can measure. With
+other weights, `small-dinov2` has some rows of Table 1.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from promptpool.reproduce.paper import Reported, Setting
 SCALES: dict[str, dict[str, str]] = {
     "mini": {"split": "glyphs100", "five": "glyph-five", "domains": "glyph-styles", "gaussian": "glyphs100-gaussian"},
     "small": {"split": "cifar100", "five": "5-datasets", "gaussian": "cifar100-gaussian"},
+    "small-dinov2": {"split": "cifar100", "five": "5-datasets"},
     "paper": {"split": "cifar100", "five": "5-datasets", "domains": "core50", "gaussian": "cifar100-gaussian"},
 }
 NO_BUFFER, REFERENCES, BOUND = "no buffer", "not in the paper", "all data at once"
 REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac", "closed-form")
 CLASSES = ("ft-seq-frozen", "ft-seq", "ft-seq-sgd", "ewc", "lwf", "l2p")
 REHEARSAL = ("er", "gdumb", "bic", "der++", "co2l", "l2p-r")
-SIZES = {  # images per class in memory
+SIZES: dict[str, dict[str, tuple[int, ...]]] = {  # images per class in memory
     "mini": {"split": (2, 10), "five": (2, 4), "domains": (4,), "gaussian": (4,)},
     "small": {"split": (2, 10), "five": (2, 4), "gaussian": (4,)},
+    "small-dinov2": {"split": (), "five": ()},
     "paper": {"split": (10, 50), "five": (5, 10), "domains": (50,), "gaussian": (50,)},
 }
 MORE_SIZES = {"mini": (2, 5, 10), "small": (2, 5, 10), "paper": (10, 20, 50)}
@@ -72,7 +75,8 @@ def configured(
 def table1(scale: str) -> Iterator[Item]:
     """Class-incremental learning: similar tasks, and unlike ones."""
     for place, reported in (("split", paper.TABLE_1["cifar100"]), ("five", paper.TABLE_1["5-datasets"])):
-        yield from _rows("table1", scale, place, reported, CLASSES, REHEARSAL)
+        plain = ("ft-seq", "l2p") if scale == "small-dinov2" else CLASSES
+        yield from _rows("table1", scale, place, reported, plain, REHEARSAL)
 
 
 def table2(scale: str) -> Iterator[Item]:
@@ -159,6 +163,8 @@ STUDIES: Mapping[str, Callable[[str], Iterator[Item]]] = {
 
 def studies_at(scale: str) -> tuple[str, ...]:
     """The studies whose streams a scale has."""
+    if scale == "small-dinov2":
+        return ("table1",)
     return tuple(name for name in STUDIES if name != "table3" or "domains" in SCALES[scale])
 
 
