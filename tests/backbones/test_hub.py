@@ -73,6 +73,7 @@ HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 TIMM = ((0.5, 0.4, 0.3), (0.5, 0.25, 0.5))
 MODELS: dict[str, tuple[ViT, object, int]] = {
     "timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k": (random_vit(dim=64, heads=1), TIMM, 32),
+    "timm/vit_small_patch14_dinov2.lvd142m": (random_vit(dim=64, heads=1, layer_scale=True), TIMM, 32),
     "facebook/dinov2-small": (random_vit(layer_scale=True), DINO, 24),
     "facebook/dinov2-with-registers-small": (random_vit(layer_scale=True, registers=4), DINO, 24),
     "google/vit-base-patch16-224-in21k": (random_vit(), HALVES, 32),
