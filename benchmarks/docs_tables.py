@@ -176,33 +176,33 @@ def search(path: Path) -> str:
 
 def recommended(path: Path) -> str:
     """Methods in rows and streams in columns, the best on average first; bold is the best of a stream."""
-    streams, methods = by(read(path), "stream"), by(read(path), "method")
-    best = {stream: max(accuracy(row) for row in rows) for stream, rows in streams.items()}
-    body = []
-    for method, rows in methods.items():
+    columns, body = by(read(path), "stream"), list[tuple[float, list[str]]]()
+    best = {stream: max(accuracy(row) for row in rows) for stream, rows in columns.items()}
+    for method, rows in by(read(path), "method").items():
         found = {row["stream"]: row for row in rows}
         cells = []
-        for stream in streams:
+        for stream in columns:
             row = found.get(stream)
             text = "-" if row is None else f"{accuracy(row):.1f}" + (f" ± {float(row['deviation']):.1f}" * several(row))
             cells.append(f"**{text}**" if row is not None and accuracy(row) == best[stream] else text)
-        mean = sum(map(accuracy, rows)) / len(rows) if len(rows) == len(streams) else None
-        behind = max(best[row["stream"]] - accuracy(row) for row in rows)
-        said = ["-", "-"] if mean is None else [f"{mean:.1f}", f"{behind:.1f}"]
+        mean = sum(map(accuracy, rows)) / len(rows) if len(rows) == len(columns) else None
+        most = max(best[row["stream"]] - accuracy(row) for row in rows)
+        said = ["-", "-"] if mean is None else [f"{mean:.1f}", f"{most:.1f}"]
         body.append((-1.0 if mean is None else mean, [method, *cells, *said]))
     body.sort(key=lambda line: -line[0])
-    head = ["method", *streams, "mean of all", "most behind the best"]
+    head = ["method", *columns, "mean of all", "most behind the best"]
     return table(head, [cells for _, cells in body], left=1)
 
 
 def behind(path: Path) -> str:
     """How far each method is behind the closed form on the same images, in the order of the streams."""
-    streams, body = by(read(path), "stream"), []
+    columns, body = by(read(path), "stream"), []
     for method, rows in by(read(path), "method").items():
-        found = {row["stream"]: f"{float(row['behind']):.1f} ± {float(row['error']):.1f}" for row in rows}
+        known = [row for row in rows if row["behind"] != "nan"]
+        found = {row["stream"]: f"{float(row['behind']):.1f} ± {float(row['error']):.1f}" for row in known}
         if method != "Closed form":
-            body.append([method, *(found.get(stream, "-") for stream in streams)])
-    return table(["method", *streams], body, left=1)
+            body.append([method, *(found.get(stream, "-") for stream in columns)])
+    return table(["method", *columns], body, left=1)
 
 
 def accuracy(row: Row) -> float:

@@ -18,6 +18,7 @@ from pathlib import Path
 from promptpool.experiments.build import SharedCache
 from promptpool.experiments.runner import is_finished, run
 from promptpool.files import write_whole
+from promptpool.report.names import METHODS
 from promptpool.report.plots import accuracy_over_time
 from promptpool.report.themes import png
 from promptpool.reproduce.plan import Request
@@ -49,8 +50,7 @@ def finished(request: Request, method: str, values: Sequence[str], seed: int, ca
     """The run of a method with other values, taken to its end."""
     on = benchmark_of(request.scale, "split")
     config = request.changed(configured(on, request.scale, method, values))
-    name = {"l2p": "L2P", "masked-linear": "Masked linear head"}[method]
-    item = Item("values", on.title, "", name, config)
+    item = Item("values", on.title, "", METHODS[method], config)
     folder = request.folder(item, seed)
     if not is_finished(folder, request.seeded(item, seed)):
         for _ in run(request.seeded(item, seed), folder, cache=cache):

@@ -8,7 +8,7 @@
 Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the training
 images and all random numbers, and on Split glyphs100 the order of classes. Methods are compared image by image: the
 difference to the closed form has the standard error of paired answers, over all images of all seeds. Runs on
-photographs are those of `promptpool reproduce table1` at the scales small and small-dinov2, in the same folder. A run
+photographs are those of `promptpool reproduce table1` at the scales small and small-dinov2, in their folders. A run
 that was stopped goes on. What a finished one answered to each test image is a line of the file `--out`, and is not
 measured again; the table is written beside it.
 """
@@ -173,11 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dinov2", help="weights of DINOv2 ViT-S/14")
     parser.add_argument("--vit-tiny", help="weights of ViT-Ti/16")
     parser.add_argument("--precision", default="single", help="of the products of these two")
-    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce-small"))
+    parser.add_argument("--runs", type=Path, help="where run folders go; runs/reproduce-SCALE unless given")
     parser.add_argument("--out", type=Path, default=Path("docs/results/recommended_runs.csv"))
     parser.add_argument("--no-runs", action="store_true", help="write the table of what is there")
     given = parser.parse_args(arguments)
-    cache = SharedCache(given.runs / "features")
+    caches: dict[Path, SharedCache] = {}
     for seed, name, method in product(given.seeds, given.streams, [] if given.no_runs else given.methods):
         case = STREAMS[name]
         weights = getattr(given, case.weights) if case.weights else None
@@ -186,7 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ):
             continue
         precision = given.precision if case.weights else "single"
-        request = Request((), case.scale, 1, given.runs.resolve(), backbone=weights, precision=precision)
+        runs = (given.runs or Path("runs") / f"reproduce-{case.scale}").resolve()
+        cache = caches.setdefault(runs, SharedCache(runs / "features"))
+        request = Request((), case.scale, 1, runs, backbone=weights, precision=precision)
         try:
             config, folder = run_of(case, method, seed, request)
             right = answers(config, folder, cache)

@@ -161,6 +161,8 @@ def configs(
     given = [value for value in given if not value.startswith("learner.head_start=") or "head_start" in learner]
     lines = AGAIN[method] if again else LINES[method]
     lines = SLOWER if stream == "cifar100" and lines is STEPS else lines
+    if stream == "cifar100":
+        lines = tuple(line.replace("plan.batch_size=32 ", "") for line in lines)  # it has batches of its own
     return {line: load_config(f"glyphs-validation-{method}", [*given, *line.split()]) for line in lines}
 
 

@@ -16,6 +16,7 @@ from promptpool.cli.display import Board, together
 from promptpool.experiments.config import load_config
 from promptpool.report.names import METHODS
 from promptpool.reproduce.jobs import Job, JobStatus
+from promptpool.reproduce.workers import with_processes
 from promptpool.training.run_folder import read_records
 from reproduce_runs import made_jobs, undisturbed
 
@@ -47,6 +48,28 @@ def test_a_method_that_fails_ends_the_demo_in_one_line(tmp_path: Path, monkeypat
     result = CliRunner().invoke(app, ["demo", "--runs", str(tmp_path)])
     assert result.exit_code == 2
     assert "L2P: no room" in result.stderr
+
+
+def test_a_demo_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "load_config", partial(load_config, overrides=FEW))
+
+    def stopped(jobs: list[Job], *, workers: int) -> Iterator[JobStatus]:
+        for status in with_processes(jobs, workers=workers):
+            yield status
+            if status.state == "done":
+                raise KeyboardInterrupt
+
+    words = ["demo", "--runs", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "with_processes", stopped)
+        first = CliRunner().invoke(app, words)
+    assert first.exit_code == 130
+    assert "the same command goes on from here" in first.stderr
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == 0, again.output
+    finished = [line for line in first.stdout.splitlines() if "task 10 of 10" in line or "Upper bound: task 1" in line]
+    assert finished
+    assert not any(line in again.stdout for line in finished)  # what was finished is not run again
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -150,6 +150,19 @@ def test_a_large_pool_chooses_as_one_search_after_the_other(count: int, kind: st
         assert found == chosen
 
 
+def test_a_large_pool_has_nothing_for_no_images_and_can_be_exported() -> None:
+    assert lowest(torch.empty(0, 500), torch.zeros(500), 5).shape == (0, 5)
+    pool = PromptPool(8, generator=torch.Generator().manual_seed(0), pool_size=100, top_k=5).eval()
+    query = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+
+    class Choice(torch.nn.Module):
+        def forward(self, query: Tensor) -> Tensor:
+            return pool.choose(pool.distances(query))
+
+    exported = torch.export.export(Choice(), (query,))
+    assert torch.equal(exported.module()(query), Choice()(query))
+
+
 def test_unused_prompts_win_even_over_a_key_that_equals_the_query() -> None:
     keys = normal(64, 768)  # for some of them 1 - cosine rounds below zero
     for used in range(32, 64):

@@ -179,13 +179,14 @@ def lowest(scores: Tensor, rounding: Tensor, count: int) -> Tensor:
 
     Scores that lie within the `rounding` [M] of the least of them are equal, and the lowest column is taken.
     """
-    scores, rounding = scores.nan_to_num(nan=torch.inf), rounding.to(scores).expand_as(scores)
+    scores, largest = scores.nan_to_num(nan=torch.inf), rounding.max()
+    rounding = rounding.to(scores).expand_as(scores)
     some = 4 * count + 16
-    if scores.shape[1] <= 2 * some:
+    if scores.shape[1] <= 2 * some or torch.compiler.is_compiling():
         return _lowest(scores, rounding, count)
     # Of a large pool a few candidates are enough, as long as no score beyond them could count as equal.
     least, places = scores.topk(some, dim=1, largest=False)
-    if not bool((least[:, count - 1] + rounding[0].max() < least[:, -1]).all()):
+    if not bool((least[:, count - 1] + largest < least[:, -1]).all()):
         return _lowest(scores, rounding, count)
     places = places.sort(dim=1).values
     return places.gather(1, _lowest(scores.gather(1, places), rounding.gather(1, places), count))

@@ -86,6 +86,17 @@ def test_only_what_was_computed_since_is_written(tmp_path: Path) -> None:
     assert sorted(len(load_file(path)["ids"]) for path in files(tmp_path)) == [30, 30]
 
 
+def test_what_memory_lets_go_is_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [computed(seed) for seed in range(1, 9)]
+    frozen = opened(tmp_path)
+    monkeypatch.setattr(frozen, "_most", 2 * len(batch().ids))
+    for seed in range(1, 9):
+        frozen(batch(seed))
+    assert sum(len(table) for table in frozen._tables[:2]) <= 2 * 8 * len(batch().ids)
+    for seed, features in enumerate(expected, 1):
+        assert torch.equal(without_computing(frozen, batch(seed)), features)
+
+
 def test_the_files_of_another_backbone_view_or_readout_are_not_taken(tmp_path: Path) -> None:
     filled(tmp_path)
     assert len(opened(tmp_path, seed=1)) == 0

@@ -7,6 +7,7 @@ import pytest
 from promptpool.experiments.catalogue import benchmarks, guide, methods, pair, split
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.learners import LEARNERS
+from promptpool.learners.profiles import PROFILES
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,12 @@ def test_what_is_made_of_a_pair_changes_nothing_of_it() -> None:
     first["dataset"]["seed"] = 5
     assert "top_k" not in pair(benchmarks()["glyphs100"], methods()["l2p"])["learner"]
     assert "seed" not in pair(benchmarks()["glyphs100"], methods()["l2p"])["dataset"]
+
+
+@pytest.mark.parametrize("benchmark", ["glyphs100", "cifar100"])
+@pytest.mark.parametrize("name", ["google-v1", "google-v2", "pytorch-port"])
+def test_a_profile_of_public_code_keeps_its_start_and_its_order(name: str, benchmark: str) -> None:
+    learner = load_config(f"{benchmark}-l2p-{name}")["learner"]
+    usual = {"start": (0.0, 0.01), "start_from": "range", "order": "prompts-first", "position": "none"}
+    expected = usual | {key: value for key, value in PROFILES[name].learner.items() if key in usual}
+    assert {key: learner[key] for key in usual} == expected

@@ -12,7 +12,7 @@ from promptpool.cli import app
 from promptpool.reproduce.expected import stored
 from promptpool.reproduce.plan import Request
 from promptpool.reproduce.results import read_results
-from promptpool.reproduce.studies import STUDIES
+from promptpool.reproduce.studies import STUDIES, studies_at
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 STORED = stored()
@@ -69,15 +69,21 @@ def test_stored_results_are_of_runs_that_the_command_would_make() -> None:
     assert {run for result in kept for run in result.runs.split()} <= made
 
 
-def test_stored_results_on_photographs_are_of_runs_that_the_command_would_make() -> None:
-    asked = Request(("table1",), "small", 3, Path("runs"), precision="bfloat16")
+@pytest.mark.parametrize("scale", ["small", "small-dinov2"])
+def test_stored_results_on_photographs_are_of_runs_that_the_command_would_make(scale: str) -> None:
+    asked = Request(studies_at(scale), scale, 3, Path("runs"), precision="bfloat16")
     made = {job.folder.name for job in asked.jobs()}
-    kept = [result for results in read_results(stored("small")).studies.values() for result in results]
-    assert {run for result in kept for run in result.runs.split()} <= made
-    assert sum(bool(result.accuracy) for result in kept) > 10
+    kept = read_results(stored(scale))
+    results = [result for of_study in kept.studies.values() for result in of_study if result.accuracy]
+    assert {run for result in results for run in result.runs.split()} <= made
+    table1 = Request(("table1",), scale, 3, Path("runs"), precision="bfloat16")
+    stored_runs = {run for result in kept.studies["table1"] if result.accuracies for run in result.runs.split()}
+    assert stored_runs
+    left = {job.folder.name for job in table1.jobs(kept)}  # with --fill stored
+    assert left == {job.folder.name for job in table1.jobs()} - stored_runs
 
 
-@pytest.mark.parametrize("scale", ["mini", "small"])
+@pytest.mark.parametrize("scale", ["mini", "small", "small-dinov2"])
 def test_stored_results_say_which_revision_made_them(scale: str) -> None:
     for result in [each for results in read_results(stored(scale)).studies.values() for each in results]:
         if result.accuracy:

@@ -93,6 +93,13 @@ def test_a_csv_reads_back_as_it_was(tmp_path: Path) -> None:
     assert read_csv(file) == []
 
 
+def test_a_csv_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    written = to_csv([made_result("L2P", 12.5, seeds="0 1", runs="a b")])
+    lines = [line.rsplit(",", 3)[0] for line in written.splitlines()]  # without the last three columns
+    (tmp_path / "table1.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert read_csv(tmp_path / "table1.csv") == [made_result("L2P", 12.5, seeds="0 1", runs="a b")]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -107,12 +114,16 @@ def test_a_csv_reads_back_as_it_was(tmp_path: Path) -> None:
         lambda text: text.replace("L2P", "\0"),
         lambda text: text.replace("12.50 13.00", "12.50"),
         lambda text: text.replace("13.00", "thirteen"),
+        lambda text: text.replace("0 1", "0 x"),
+        lambda text: text.replace("a b", "a"),
     ],
 )  # fmt: skip
 def test_a_damaged_csv_is_named(damage: object, tmp_path: Path) -> None:
     assert callable(damage)
     file = tmp_path / "table1.csv"
-    file.write_text(damage(to_csv([made_result("L2P", 12.5, at="5", seeds="0 1", accuracies="12.50 13.00")])))
+    file.write_text(
+        damage(to_csv([made_result("L2P", 12.5, at="5", seeds="0 1", accuracies="12.50 13.00", runs="a b")]))
+    )
     if "\0" in file.read_text():
         file.write_bytes(b"\xff" + file.read_bytes())
     with pytest.raises(BadFileError, match=r"table1\.csv"):

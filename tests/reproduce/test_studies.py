@@ -122,7 +122,7 @@ def test_some_rows_stand_in_a_table_of_other_weights() -> None:
     for (stream, method), config in rows.items():
         (other,) = [i.config for i in STUDIES["table1"]("small") if (i.stream, i.method) == (stream, method)]
         assert config["backbone"]["name"] != other["backbone"]["name"]
-        slower = {"plan": {**other["plan"], "learning_rate": 0.001}} if method in ("FT-seq", "Upper bound") else {}
+        slower = {"plan": {**other["plan"], "learning_rate": 0.0003}} if method in ("FT-seq", "Upper bound") else {}
         assert config == other | {"backbone": {**other["backbone"], "name": config["backbone"]["name"]}} | slower
 
 

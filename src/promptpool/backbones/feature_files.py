@@ -79,7 +79,6 @@ class FeatureFiles:
 
     def _write(self, ids: Tensor, rows: Tensor) -> None:
         path = self.folder / f"{uuid4().hex}.safetensors"
-        self._known.add(path)
         metadata = {"of": self.fingerprint, "crc": _checksum(ids, rows)}
         write_whole(path, save({"ids": ids, "features": rows}, metadata=metadata))
 

@@ -8,7 +8,7 @@ the bit, whichever batch, run or process asks for it first. Methods that go on f
 with `with_tokens`: tokens are kept too, as far as memory goes (`token_store.py`), and a feature is computed from them.
 
 In memory they take at most PROMPTPOOL_MEMORY_GB, or 2 GB: when half of that is full, the half before it is let go. What
-is asked for again then is computed again.
+is asked for again then is read from files, or without files computed again.
 
 `share` and `keep` exchange features with other processes and runs by files (`feature_files.py`). Those of another
 backbone, view or readout, or of another number of threads or version of torch, are never taken.
@@ -94,7 +94,8 @@ class FrozenFeatures:
     @torch.no_grad()
     def _read(self, batch: Batch, tokens: TokenStore | None) -> Tensor:
         """The features of a batch, those that are missing computed from pixels or from tokens."""
-        self._make_room(CHUNK * len(batch.ids))  # at the most
+        missing = sum(identity not in self._slots for identity in batch.ids.tolist())
+        self._make_room(CHUNK * missing)  # as many as there may be with those that fill chunks
         for chunk in self._chunks.of(batch, self._slots):
             if tokens is None:
                 features = self.backbone.read(self.view.plain(chunk.x), self.readout)
@@ -147,7 +148,7 @@ class FrozenFeatures:
 
     def _make_room(self, count: int) -> None:
         """Let older features go if so many more would be too many."""
-        if not self._computed or len(self._computed) + count <= self._most:
+        if not count or not self._computed or len(self._computed) + count <= self._most:
             return
         self.keep()
         for identity in self._before:
@@ -156,6 +157,8 @@ class FrozenFeatures:
         self._tables[1] = self._tables[0][: len(self._computed)]
         self._before, self._computed, self._written = self._computed, [], 0
         self._tables[0] = torch.empty(0, self.width)
+        if self._files is not None:
+            self.share(self._files.folder.parent)  # what was let go is in files
 
     def _add(self, ids: list[int], features: Tensor) -> None:
         begin, end = len(self._computed), len(self._computed) + len(ids)

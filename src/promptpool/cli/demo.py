@@ -57,11 +57,10 @@ def demo(
 
 def _take_to_the_end(console: Console, jobs: Mapping[str, Job]) -> None:
     """Carry out what is not finished yet, a run on each core or GPU at a time."""
-    left = [job for job in jobs.values() if not is_finished(job.folder, job.config)]
+    order = [*LONGEST, *(method for method in jobs if method not in LONGEST)]
+    left = [job for job in map(jobs.__getitem__, order) if not is_finished(job.folder, job.config)]
     if not left:
         return
-    first = [jobs[method] for method in LONGEST]
-    left.sort(key=lambda job: first.index(job) if job in first else len(first))
     tasks = max(job.config["scenario"]["tasks"] for job in left)
     statuses = with_processes(left, workers=at_once())
     with closing(statuses), stoppable():

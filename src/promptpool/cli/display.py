@@ -32,6 +32,7 @@ from rich.progress import (
 from rich.table import Table
 
 from promptpool.errors import BadFileError
+from promptpool.experiments.runner import is_finished
 from promptpool.progress import heard_by
 from promptpool.reproduce.jobs import Job, JobStatus
 from promptpool.training.loop import Step
@@ -101,12 +102,17 @@ def together(
     names = {job.folder: name for name, job in jobs.items()}
     joint = [name for name, job in jobs.items() if job.config["scenario"].get("joint")]
     with Board(console, {name: read_records(job.folder) for name, job in jobs.items()}, experiences, joint) as board:
+        for name, job in jobs.items():
+            if is_finished(job.folder, job.config):
+                board.at(name, 1.0)
         for status in statuses:
             name = names[status.job.folder]
-            for record in read_records(status.job.folder)[len(board.records[name]) :]:
-                board.add(name, record)
+            known = len(board.records[name])
             if status.state in ("runs", "done"):
                 board.at(name, status.share)
+            if status.share * experiences >= known + 1 or status.state == "done":  # there is another record
+                for record in read_records(status.job.folder)[known:]:
+                    board.add(name, record)
             yield status
 
 

@@ -68,7 +68,8 @@ def reproduce(
     fill: Annotated[
         Path | None,
         typer.Option(
-            "--fill", help="Take cells and seeds that were run elsewhere from the CSV files of this folder, or stored."
+            "--fill",
+            help="Take cells and seeds of tables that were run elsewhere from CSV files in this folder, or stored.",
         ),
     ] = None,
 ) -> None:
@@ -116,12 +117,12 @@ def reproduce(
         with reading(log):
             # A table has all its rows, whichever were run just now.
             results = collect(replace(request, only="*"), test_again=not no_runs)
-        if earlier is not None:
-            results = filled_from(results, earlier)
         tried = "" if limit is None and backbone is None else "-tried"  # not to be taken for results
         folder = out or Path("reproduced") / f"{scale}{tried}"
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock", waiting=report):
+            if fill is not None:  # read again: other processes may have added to it meanwhile
+                results = filled_from(results, read_results(_place(fill, scale), names))
             page = write_results(results, folder, where)
     _print(console, results, form)
     typer.echo(f"tables, figures and the page: {page}", err=True)
@@ -160,8 +161,12 @@ def _carry_out(console: Console, jobs: Sequence[Job], engine: str, workers: int,
 
 
 def at_once() -> int:
-    """One run for each GPU, or for each core where there is none."""
-    return torch.cuda.device_count() if torch.cuda.is_available() else os.cpu_count() or 1
+    """One run for each GPU, or for each core that this process may use where there is none."""
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    if torch.backends.mps.is_available():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

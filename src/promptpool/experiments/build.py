@@ -55,7 +55,10 @@ class SharedCache:
         for other in self.features.keys() - {key}:
             self.features[other].drop_tokens()
         if key not in self.features:
-            self.features[key] = FrozenFeatures(backbone, view, readout)
+            try:
+                self.features[key] = FrozenFeatures(backbone, view, readout)
+            except ValueError as error:  # PROMPTPOOL_MEMORY_GB
+                raise ConfigError(str(error)) from error
             if self.folder is not None:
                 self.features[key].share(self.folder)
         return self.features[key]

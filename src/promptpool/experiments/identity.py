@@ -48,10 +48,9 @@ def essential(config: Config) -> Config:
 
 
 def likeness(config: Config) -> str:
-    """A hash of what the runs of a cell share: all values but seeds and the name of the weights."""
+    """A hash of what the runs of a cell share: all values but seeds."""
     found = essential(config)
     tables = {table: {key: value for key, value in found[table].items() if key != "seed"} for table in TABLES}
-    tables["backbone"].pop("name")
     return _hash({"format": FORMAT, **tables})
 
 

@@ -27,6 +27,7 @@ from promptpool.training.run_folder import Run
 
 NUMBERS = ("accuracy", "accuracy_deviation", "forgetting", "forgetting_deviation")
 EACH = ("accuracies", "forgettings")
+LATER = (*EACH, "values")  # columns that files of earlier versions lack
 SHARES = "figure3.csv"  # the one study that is not a list of results
 
 
@@ -110,7 +111,7 @@ def result(item: Item, runs: Sequence[Run]) -> Result:
 
 def batch_results(item: Item, run: Run, counts: Counts) -> list[Result]:
     """The accuracy of one run for each order of the test images and each batch size."""
-    whole = replace(result(item, [run]), forgetting="", task_given="", seconds="")
+    whole = replace(result(item, [run]), forgetting="", task_given="", seconds="", accuracies="", forgettings="")
     return [
         replace(whole, group=order, at=size, accuracy=f"{100 * correct / total:.2f}")
         for order, by_size in counts.items()
@@ -138,17 +139,21 @@ def read_csv(path: Path) -> list[Result]:
     """The results in a file that `to_csv` wrote."""
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
-        if head != [field.name for field in fields(Result)]:
+        columns = [field.name for field in fields(Result)]
+        if head not in (columns, columns[: -len(LATER)]):
             raise ValueError("other columns")
         found = [Result(**dict(zip(head, row, strict=True))) for row in rows]
         for each in found:
             int(each.at or 0)
             for name in NUMBERS:
                 float(getattr(each, name) or 0)
+            seeds = [int(seed) for seed in each.seeds.split()]
             for name in EACH:
-                if (numbers := getattr(each, name).split()) and len(numbers) != len(each.seeds.split()):
+                if (numbers := getattr(each, name).split()) and len(numbers) != len(seeds):
                     raise ValueError(f"{len(numbers)} {name} of seeds {each.seeds}")
                 [float(number) for number in numbers]
+            if each.accuracies and len(each.runs.split()) != len(seeds):
+                raise ValueError(f"{len(each.runs.split())} runs of seeds {each.seeds}")
     except (ValueError, csv.Error) as error:
         raise BadFileError(f"{path}: not a table of ours ({error})") from error
     return found

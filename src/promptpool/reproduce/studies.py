@@ -144,7 +144,8 @@ def batches(scale: str) -> Iterator[Item]:
     """What order and size of test batches do to each profile of L2P."""
     split = benchmark_of(scale, "split")
     for name in PROFILES:
-        config = configured(split, scale, "l2p", () if scale == "paper" else PLAIN, profile=name)
+        method = "l2p" if name == "paper" else f"l2p-{name}"
+        config = configured(split, scale, method, () if scale == "paper" else PLAIN, profile=name)
         yield Item("batches", split.title, "profile", name, config, run="L2P")
 
 
