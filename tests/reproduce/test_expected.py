@@ -16,6 +16,6 @@ def test_pairs_have_the_papers_number_and_ours() -> None:
         if (result.stream, result.method) == ("Split glyphs100", "L2P")
     ]
     assert found["glyphs100-l2p"] == f"{l2p.accuracy} ± {l2p.accuracy_deviation} here, 3 seeds"
-    assert found["glyphs100-gaussian-l2p"].endswith("here, 1 seed")
+    assert found["glyphs100-gaussian-ewc"].endswith("here, 1 seed")
     assert "glyphs100-supsup" not in found, "Table 2 gives it more images than the pair has"
     assert all(split(name) for name in found)

@@ -278,7 +278,7 @@ def test_list_says_how_far_runs_are_and_makes_none(reproduced: Reproduced, tmp_p
     ("words", "part"),
     [
         (["table6"], "table5"),
-        (["table1", "--scale", "huge"], "mini, small, paper"),
+        (["table1", "--scale", "huge"], "mini, small, small-dinov2, paper"),
         (["table3", "--scale", "small"], "its stream is not there at --scale small"),
         (["table1", "--engine", "horses"], "processes, ray"),
         (["table1", "--format", "html"], "markdown"),
