@@ -19,6 +19,7 @@ from promptpool.experiments.runner import device, is_finished, run
 from promptpool.training.run_folder import read_run
 from small_runs import preset as preset_fixture
 from small_runs import small_preset
+from two_ranks import torchrun
 
 preset = preset_fixture
 COMMAND = str(Path(sys.executable).with_name("promptpool"))
@@ -171,11 +172,8 @@ def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest
 def test_runs_under_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
     preset = small_preset(tmp_path, "nearest-mean")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    typed = [*launch, COMMAND, "run", str(preset), "--folder", str(tmp_path / "two")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(typed, capture_output=True, text=True, env=environment, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    typed = ["--no-python", COMMAND, "run", str(preset), "--folder", str(tmp_path / "two")]
+    torchrun(typed, {**os.environ, "OMP_NUM_THREADS": "1"})
     for _ in run(load_config(str(preset)), tmp_path / "one"):
         pass
     assert read_run(tmp_path / "two").environment["ranks"] == 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn
 from promptpool.training.record import Record
 from toys import METHODS, ON_RESNET, RANDOM_VIEW, toy_learner, toy_plan_for_ranks, toy_stream
+from two_ranks import torchrun
 
 # Batch normalisation sees one rank's images: there, ranks equal each other (rank_worker.py) but not one process.
 NAMES = [name for name in METHODS if name not in ON_RESNET]
@@ -31,16 +30,13 @@ TESTS = Path(__file__).parents[1]
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two gloo processes started by torchrun leave behind."""
     folder = tmp_path_factory.mktemp("ranks")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launch, str(TESTS / "training/rank_worker.py"), str(folder)]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}",
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
     }
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    torchrun([str(TESTS / "training/rank_worker.py"), str(folder)], environment)
     return folder
 
 
