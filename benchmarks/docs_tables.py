@@ -140,7 +140,7 @@ def claims(folder: Path) -> str:
     """A row for each claim, with the verdict and the numbers of each stream; one seed unless it says more."""
     found: dict[str, list[str]] = {}
     for claim in decided(read_results(folder)):
-        if claim.holds is None:
+        if claim.lead is None:
             continue
         text, memory, _ = re.split(r"(, \d+ per class|)$", claim.text, maxsplit=1)
         seeds = "" if claim.seeds == "1" else f" ({claim.seeds} seeds)"

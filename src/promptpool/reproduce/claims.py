@@ -1,7 +1,12 @@
-"""The claims of the paper, each with yes or no and the numbers that decide it."""
+"""The claims of the paper, each with yes, no or level, and the numbers that decide it.
+
+Two rows are level where they are no farther apart than their deviations joined (the root of the sum of squares); a row
+with one seed counts with `ONE_SEED`, what seeds differ by where there are several.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,21 +18,25 @@ from promptpool.reproduce.results import Result, Results, below_bound
 from promptpool.reproduce.studies import NO_BUFFER
 
 OURS, TRAINED = METHODS["l2p-r"], METHODS["l2p-r-trained"]
+ONE_SEED = 0.7  # points
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether our numbers agree (None where some are missing), and the numbers."""
+    """A sentence of the paper, how far our numbers agree with it (None where some are missing), and the numbers."""
 
     text: str
     stream: str
-    holds: bool | None
+    lead: float | None  # over the strongest of the others
     numbers: str
     seeds: str = UNDEFINED  # of the number that has the fewest
+    noise: float = 0.0  # what the lead may be by chance
 
     @property
     def verdict(self) -> str:
-        return "not measured" if self.holds is None else "yes" if self.holds else "no"
+        if self.lead is None:
+            return "not measured"
+        return "level" if abs(self.lead) <= self.noise else "yes" if self.lead > 0 else "no"
 
 
 def claims(results: Results) -> list[Claim]:
@@ -75,7 +84,9 @@ def _smaller_buffers(rows: Sequence[Result], stream: str) -> Claim:
     numbers = ", ".join(f"{method} loses {lost:.1f}" for method, lost in by_method.items())
     if OURS not in by_method or not 1 < len(by_method) == len(smaller):
         return Claim(text, stream, None, numbers or UNDEFINED)
-    return Claim(text, stream, by_method[OURS] <= min(by_method.values()), numbers, _seeds(compared))
+    rival = min((method for method in by_method if method != OURS), key=by_method.__getitem__)
+    noise = _noise(row for row in compared if row.method in (OURS, rival))
+    return Claim(text, stream, by_method[rival] - by_method[OURS], numbers, _seeds(compared), noise)
 
 
 def _architectures(rows: Sequence[Result]) -> Iterable[Claim]:
@@ -83,11 +94,14 @@ def _architectures(rows: Sequence[Result]) -> Iterable[Claim]:
     gaps = {row.method: gap for row in compared if (gap := below_bound(row, rows)) is not None}
     if rows:
         numbers = ", ".join(f"{method} {gap:.1f} below its bound" for method, gap in gaps.items()) or UNDEFINED
-        whole = {"L2P", "SupSup", "DualNet"} <= gaps.keys()
-        holds = gaps["L2P"] == min(gaps.values()) if whole else None
         text = "L2P stays nearer to its upper bound than SupSup and DualNet"
+        if not {"L2P", "SupSup", "DualNet"} <= gaps.keys():
+            yield Claim(text, rows[0].stream, None, numbers)
+            return
         bounds = [row for row in rows if row.method == UPPER_BOUND]
-        yield Claim(text, rows[0].stream, holds, numbers, _seeds([*compared, *bounds]))
+        rival = min(("SupSup", "DualNet"), key=gaps.__getitem__)
+        noise = _noise([*(row for row in compared if row.method in ("L2P", rival)), *bounds])
+        yield Claim(text, rows[0].stream, gaps[rival] - gaps["L2P"], numbers, _seeds([*compared, *bounds]), noise)
 
 
 def _ablations(rows: Sequence[Result]) -> Iterable[Claim]:
@@ -105,23 +119,29 @@ def _sharing(shares: dict[str, Matrix]) -> Iterable[Claim]:
         (similar, first), (unlike, second) = shares.items()
         numbers = f"overlap of two tasks' choices: {overlap(first):.2f} on {similar}, {overlap(second):.2f} on {unlike}"
         text = "Similar tasks share more of their prompts than unlike ones"
-        yield Claim(text, f"{similar}, {unlike}", overlap(first) > overlap(second), numbers, "1")
+        yield Claim(text, f"{similar}, {unlike}", overlap(first) - overlap(second), numbers, "1")
 
 
 def _highest(text: str, stream: str, rows: Sequence[Result], best: str, others: Sequence[str]) -> Claim:
-    """True if one method is above all the others."""
+    """Whether one method is above all the others."""
     compared = [row for row in rows if row.method in (best, *others)]
     known = {row.method: row.value for row in compared if row.value is not None}
     numbers = ", ".join(_number(row) for row in compared if row.value is not None)
     if best not in known or len(known) < 2 or len(known) < len(compared):
         return Claim(text, stream, None, numbers or UNDEFINED)
-    holds = all(known[best] > value for name, value in known.items() if name != best)
-    return Claim(text, stream, holds, numbers, _seeds(compared))
+    rival = max((method for method in known if method != best), key=known.__getitem__)
+    noise = _noise(row for row in compared if row.method in (best, rival))
+    return Claim(text, stream, known[best] - known[rival], numbers, _seeds(compared), noise)
 
 
 def _number(row: Result) -> str:
     spread = f" ± {float(row.accuracy_deviation):.1f}" if row.accuracy_deviation else ""
     return f"{row.method} {float(row.accuracy):.1f}{spread}"
+
+
+def _noise(rows: Iterable[Result]) -> float:
+    """What sums and differences of these rows' accuracies may be off by."""
+    return math.hypot(*(float(row.accuracy_deviation or ONE_SEED) for row in rows))
 
 
 def _seeds(rows: Iterable[Result]) -> str:

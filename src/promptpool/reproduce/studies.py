@@ -29,7 +29,12 @@ SCALES: dict[str, dict[str, str]] = {
 }
 NO_BUFFER, REFERENCES, BOUND = "no buffer", "not in the paper", "all data at once"
 REFERENCE_METHODS = ("masked-linear", "one-prompt", "nearest-mean", "ranpac", "closed-form")
-CLASSES = ("ft-seq-frozen", "ft-seq", "ft-seq-sgd", "ewc", "lwf", "l2p")
+CLASSES = {  # without a buffer; FT-seq takes the steps of ER everywhere but in miniature, which has a row more
+    "mini": ("ft-seq-frozen", "ft-seq", "ft-seq-sgd", "ewc", "lwf", "l2p"),
+    "small": ("ft-seq-frozen", "ft-seq", "ewc", "lwf", "l2p"),
+    "small-dinov2": ("ft-seq", "l2p"),
+    "paper": ("ft-seq-frozen", "ft-seq", "ewc", "lwf", "l2p"),
+}
 REHEARSAL = ("er", "gdumb", "bic", "der++", "co2l", "l2p-r")
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {  # images per class in memory
     "mini": {"split": (2, 10), "five": (2, 4), "domains": (4,), "gaussian": (4,)},
@@ -75,8 +80,7 @@ def configured(
 def table1(scale: str) -> Iterator[Item]:
     """Class-incremental learning: similar tasks, and unlike ones."""
     for place, reported in (("split", paper.TABLE_1["cifar100"]), ("five", paper.TABLE_1["5-datasets"])):
-        plain = ("ft-seq", "l2p") if scale == "small-dinov2" else CLASSES
-        yield from _rows("table1", scale, place, reported, plain, REHEARSAL)
+        yield from _rows("table1", scale, place, reported, CLASSES[scale], REHEARSAL)
 
 
 def table2(scale: str) -> Iterator[Item]:
