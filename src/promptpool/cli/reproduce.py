@@ -20,6 +20,7 @@ from rich.text import Text
 
 from promptpool.cli.display import duration, reading, watched
 from promptpool.cli.errors import user_errors
+from promptpool.cores import core_count
 from promptpool.experiments.config import ConfigError
 from promptpool.experiments.runner import is_finished
 from promptpool.files import locked
@@ -166,7 +167,7 @@ def at_once() -> int:
         return torch.cuda.device_count()
     if torch.backends.mps.is_available():
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return core_count()
 
 
 @contextmanager

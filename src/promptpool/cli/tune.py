@@ -14,10 +14,11 @@ from rich.table import Table
 from promptpool.cli.display import reading
 from promptpool.cli.errors import user_errors
 from promptpool.cli.run import with_data
+from promptpool.cores import core_count
 from promptpool.experiments.build import build
 from promptpool.experiments.choices import LOSS, Trial, gain
 from promptpool.experiments.config import complete, overridden, read_config
-from promptpool.experiments.machine import busy, core_count
+from promptpool.experiments.machine import busy
 from promptpool.experiments.trials import Outcome
 from promptpool.experiments.trials import tune as tried
 from promptpool.files import data_in

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from promptpool.cores import core_count
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -35,4 +36,4 @@ def in_advance(make: Callable[[Item], Made], items: Iterable[Item], *, threads: 
 
 def threads_here() -> int:
     """As many threads as this process has processors, within reason."""
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_THREADS)
+    return min(core_count(), MOST_THREADS)

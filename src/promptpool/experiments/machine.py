@@ -8,14 +8,10 @@ from pathlib import Path
 
 import torch
 
+from promptpool.cores import core_count
 from promptpool.experiments.runner import device
 
 BUSY = 0.3  # the load for each core, from which the machine is busy
-
-
-def core_count() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def busy() -> float | None:

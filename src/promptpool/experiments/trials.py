@@ -17,6 +17,7 @@ import torch
 from promptpool.backbones.compilation import check_compiler
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
+from promptpool.cores import core_count
 from promptpool.experiments.build import Built
 from promptpool.experiments.choices import (
     Choice,
@@ -30,7 +31,7 @@ from promptpool.experiments.choices import (
     together,
 )
 from promptpool.experiments.cost import tested_images
-from promptpool.experiments.machine import core_count, memory_there, peak, resident
+from promptpool.experiments.machine import memory_there, peak, resident
 from promptpool.experiments.probing import QUICK
 from promptpool.experiments.runner import device
 from promptpool.learners.state import restore, state
