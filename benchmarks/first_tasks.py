@@ -1,11 +1,13 @@
-"""Values on real weights: the first tasks of Split CIFAR-100, judged on held-out training images.
+"""Values on real weights: the first tasks of a stream of photographs, judged on held-out training images.
 
     python benchmarks/first_tasks.py FILE --out docs/results/search_vit_tiny.csv
     python benchmarks/first_tasks.py FILE --tasks 1 --lines dinov2
+    python benchmarks/first_tasks.py FILE --benchmark 5-datasets --tasks 5 --lines five --out runs/first-tasks/five.csv
     python benchmarks/first_tasks.py FILE "l2p plan.learning_rate=0.01" "masked-linear"
 
 Each line is a method with other values than those of the scale `small`; `--lines` names a list of them. Lines that
-stand in the file `--out` already are not run again. Whole streams are for `recommended.py` and `promptpool reproduce`.
+stand in the file `--out` already are not run again; a file is for one benchmark and one model. Whole streams are for
+`recommended.py` and `promptpool reproduce`.
 """
 
 from __future__ import annotations
@@ -65,12 +67,16 @@ LINES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "one-prompt": tuple(_l2p("tokens", rate, length) for length in (5, 25) for rate in (0.003, 0.01, 0.03)),
     },
+    "five": {
+        "l2p": tuple(f"plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.005, 0.01, 0.03)),
+        "one-prompt": tuple(f"plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.005, 0.01)),
+    },
 }
 
 
-def accuracy(weights: str, method: str, values: Sequence[str], cache: SharedCache, tasks: int) -> float:
+def accuracy(run: str, values: Sequence[str], cache: SharedCache, tasks: int) -> float:
     """The average accuracy after the first tasks, in per cent."""
-    built = build(load_config(f"cifar100-{method}", [f"backbone.name={weights}", *values], scale="small"), cache)
+    built = build(load_config(run, values, scale="small"), cache)
     records = list(islice(learn(built.learner, built.stream, built.plan), tasks))
     if built.learner.reads_frozen:
         built.learner.frozen.keep()
@@ -81,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights")
     parser.add_argument("given", nargs="*", metavar="line")
+    parser.add_argument("--benchmark", default="cifar100")
     parser.add_argument("--lines", choices=LINES, default="vit-tiny")
     parser.add_argument("--methods", nargs="+", help="of the list of lines")
     parser.add_argument("--tasks", type=int, default=3)
@@ -100,10 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = next((row for row in table if row[:4] == key), None)
         if found is None:
             begin = time.monotonic()
-            more = [f"backbone.image_size={given.image_size}", f"backbone.precision={given.precision}"]
+            more = [f"backbone.name={given.weights}", f"backbone.image_size={given.image_size}"]
+            more += [f"backbone.precision={given.precision}"]
             more += [f"dataset.train_per_class={given.images}", "dataset.test_per_class=none", "dataset.held_out=20"]
             more += [f"seed={given.seed}", *values.split()]
-            share = accuracy(given.weights, method, more, cache, given.tasks)
+            share = accuracy(f"{given.benchmark}-{method}", more, cache, given.tasks)
             found = [*key, f"{share:.1f}", f"{time.monotonic() - begin:.0f}"]
             table = list(csv.reader(given.out.read_text().splitlines())) if given.out.exists() else [HEADER]
             text = io.StringIO()
