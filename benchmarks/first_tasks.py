@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     listed = LINES[given.lines]
     lines = given.given or [f"{method} {line}" for method in given.methods or listed for line in listed[method]]
-    cache = SharedCache(given.out.parent / "features")
+    cache = SharedCache(Path("runs/first-tasks/features"))
     for line in lines:
         table = list(csv.reader(given.out.read_text().splitlines())) if given.out.exists() else [HEADER]
         method, _, values = line.partition(" ")

@@ -3,6 +3,7 @@
     python benchmarks/profiled.py                            the shipped ViT, ViT-Ti, ViT-B, and a run of glyphs100-l2p
     python benchmarks/profiled.py --sizes base --batch 8     one model
     python benchmarks/profiled.py --operators                and the slowest operators of each
+    python benchmarks/profiled.py --run own-l2p dataset.folder=FOLDER backbone.name=FILE      a run alone, of any L2P
 
 Steps are L2P's with kept queries, watched by torch.profiler: each operator's own time, on the thread that calls it,
 goes to a kind. Python is the time of a step in which no operator runs. Zeroing and allocation count as memory; page
@@ -17,6 +18,7 @@ import resource
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,11 +103,11 @@ def step_lines(profiles: dict[str, Profiled]) -> list[str]:
     return rows
 
 
-def run_lines(name: str) -> list[str]:
+def run_lines(name: str, values: Sequence[str], scale: str | None) -> list[str]:
     """A Markdown table: where the seconds of a whole run go, from reading its data to its last record."""
     with tempfile.TemporaryDirectory() as folder, watching() as watch:
         with watch.running("decoding, drawing and loading"):
-            built = build(load_config(name))
+            built = build(load_config(name, values, scale=scale))
         for _ in go_on(built, Path(folder)):
             pass
     return lines({name: watch})
@@ -117,17 +119,22 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--operators", action="store_true", help="print the ten slowest operators of each model")
-    parser.add_argument("--run", default="glyphs100-l2p", help="a benchmark with L2P, whose whole run is timed")
+    parser.add_argument("--run", help="a benchmark with L2P, whose whole run is timed, and nothing else")
+    parser.add_argument("values", nargs="*", help="of that run: table.key=value")
+    parser.add_argument("--scale")
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
     given = parser.parse_args()
     refuse_if_busy(anyway=given.anyway)
+    if given.run:
+        print("\n".join(run_lines(given.run, given.values, given.scale)))
+        return
     print(f"batches of {given.batch}, {torch.get_num_threads()} threads, mean of {given.steps} steps\n")
     profiles = {TITLES[size]: step_profile(size, given.batch, given.steps) for size in given.sizes}
     print("\n".join(step_lines(profiles)))
     if given.operators:
         for title, found in profiles.items():
             print(f"\n{title}:", ", ".join(f"{name} {own:.2f}" for name, own in found.operators[:10]))
-    print("\n" + "\n".join(run_lines(given.run)))
+    print("\n" + "\n".join(run_lines("glyphs100-l2p", (), None)))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
-"""Where the time of a whole run goes: functions are watched while it runs, each second counted once."""
+"""Where the time of a whole run goes: functions are watched while it runs, each second counted once.
+
+Seconds are those of the thread that trains. What other threads decode ahead of it costs it the time that it waits.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.data import stream
 from promptpool.data.stream import Examples
 from promptpool.data.views import ImageView
+from promptpool.data.workers import in_advance
 from promptpool.learners.l2p import L2P
 from promptpool.training import checkpoint, loop
 
-OTHER = "other"
+OTHER, WAITING = "other", "waiting for images"
 
 
 class Stopwatch:
@@ -24,6 +30,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._names = [OTHER]
+        self._thread = threading.current_thread()
         self._since = time.perf_counter()
 
     def _turn(self) -> None:
@@ -43,8 +50,24 @@ class Stopwatch:
 
     def watched(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         def timed(*positional: Any, **keywords: Any) -> Any:
+            if threading.current_thread() is not self._thread:
+                return function(*positional, **keywords)
             with self.running(name):
                 return function(*positional, **keywords)
+
+        return timed
+
+    def waited(self, function: Callable[..., Iterator[Any]], name: str) -> Callable[..., Generator[Any, None, None]]:
+        """The same for what is made ahead of time: the name has the time until the next item is there."""
+
+        def timed(*positional: Any, **keywords: Any) -> Generator[Any, None, None]:
+            items = function(*positional, **keywords)
+            while True:
+                with self.running(name):
+                    item = next(items, OTHER)
+                if item is OTHER:
+                    return
+                yield item
 
         return timed
 
@@ -69,6 +92,8 @@ def watching() -> Iterator[Stopwatch]:
         for owner, attribute, name in parts:
             function = watch.watched(getattr(owner, attribute), name)
             patches.enter_context(patch.object(owner, attribute, function))
+        for module in (loop, stream):
+            patches.enter_context(patch.object(module, "in_advance", watch.waited(in_advance, WAITING)))
         yield watch
         with watch.running(OTHER):  # counts what came last
             pass
