@@ -51,6 +51,7 @@ def filled(text: str, folder: Path = MINI) -> str:
         "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),
         "small": lambda _: streams(SMALL),
         "small_claims": lambda _: claims(SMALL),
+        "small_parts": lambda _: parts(SMALL),
         "dinov2": lambda _: streams(SMALL_DINOV2),
     }
     return MARKED.sub(lambda match: f"{match[1]}{makers[match[2]](folder)}\n{match[3]}", text)
