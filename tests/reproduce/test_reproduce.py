@@ -238,6 +238,9 @@ def test_seeds_that_a_folder_of_results_has_are_not_run_again(
     (found,) = [row for row in read_csv(tmp_path / "out" / "table5.csv") if row.method == "L2P"]
     (before,) = [row for row in read_csv(reproduced.out / "table5.csv") if row.method == "L2P"]
     assert (found.seeds, found.accuracies.split()[0]) == ("0 1", before.accuracy)
+    (tmp_path / "empty").mkdir()
+    empty = [str(tmp_path / "empty") if word == str(reproduced.out) else word for word in words]
+    assert len(typed(*empty, "--seeds", "2", "--list").stdout.splitlines()[1:]) == 2  # it has nothing of Table 5 yet
     longer = typed(*words, "--seeds", "2", "--limit", "2", "--list").stdout.splitlines()[1:]
     assert len(longer) == 2  # of other values, so nothing is known
 
@@ -288,6 +291,7 @@ def test_list_says_how_far_runs_are_and_makes_none(reproduced: Reproduced, tmp_p
             ["table5", "--fill", "stored", "--backbone", "other"],
             "--fill stored has the numbers of the scale's own weights",
         ),
+        (["table5", "--fill", "nowhere"], "--fill nowhere: there is no such folder"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(

@@ -32,7 +32,7 @@ from promptpool.reproduce.jobs import Job
 from promptpool.reproduce.latex import latex
 from promptpool.reproduce.output import study_tables, write_results
 from promptpool.reproduce.plan import Request, checked, collect, names_of
-from promptpool.reproduce.results import Results, filled_from, read_results, shares_to_csv, to_csv
+from promptpool.reproduce.results import Results, filled_from, read_results, read_some_results, shares_to_csv, to_csv
 from promptpool.reproduce.studies import SCALES
 from promptpool.reproduce.workers import with_processes
 from promptpool.training.run_folder import is_run, read_records
@@ -106,7 +106,9 @@ def reproduce(
         request = Request(names, scale, seeds, where.resolve(), only, limit, backbone, precision)
         if backbone is not None and fill == Path("stored"):
             raise ConfigError(f"--fill stored has the numbers of the scale's own weights, not of {backbone}")
-        earlier = None if fill is None else read_results(_place(fill, scale), names)
+        if fill is not None and fill != Path("stored") and not fill.is_dir():
+            raise ConfigError(f"--fill {fill}: there is no such folder")
+        earlier = None if fill is None else read_some_results(_place(fill, scale), names)
         jobs = request.jobs(earlier)
         if not next(request.items(), None):
             there = dict.fromkeys(item.method for item in replace(request, only="*").items())
@@ -123,7 +125,7 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock", waiting=report):
             if fill is not None:  # read again: other processes may have added to it meanwhile
-                results = filled_from(results, read_results(_place(fill, scale), names))
+                results = filled_from(results, read_some_results(_place(fill, scale), names))
             page = write_results(results, folder, where)
     _print(console, results, form)
     typer.echo(f"tables, figures and the page: {page}", err=True)

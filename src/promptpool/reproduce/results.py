@@ -252,15 +252,21 @@ def known_seeds(earlier: Results, key: tuple[str, ...], values: str) -> set[int]
 
 
 def read_results(folder: Path, studies: Iterable[str] = STUDIES) -> Results:
-    """The results of these studies, as far as the folder has their CSV files."""
+    """The results of these studies, as far as the folder has their CSV files; an error where it has none."""
+    results = read_some_results(folder, studies)
+    if not results.studies:
+        raise BadFileError(f"{folder}: has no CSV of {', '.join(studies)}")
+    return results
+
+
+def read_some_results(folder: Path, studies: Iterable[str]) -> Results:
+    """The results of these studies, as far as the folder has their CSV files; perhaps of none."""
     results = Results()
     for name in studies:
         if name == "figure3" and (folder / SHARES).is_file():
             results.shares, results.studies[name] = read_shares(folder / SHARES), []
         elif name != "figure3" and (folder / f"{name}.csv").is_file():
             results.studies[name] = read_csv(folder / f"{name}.csv")
-    if not results.studies:
-        raise BadFileError(f"{folder}: has no CSV of {', '.join(studies)}")
     return results
 
 
