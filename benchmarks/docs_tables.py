@@ -60,7 +60,7 @@ def filled(text: str, folder: Path = MINI) -> str:
 def streams(folder: Path) -> str:
     """Tables 1, 3 and 4 side by side: a row for each method, the streams in columns."""
     files = [path for name in ("table1", "table3", "table4") if (path := folder / f"{name}.csv").exists()]
-    rows = [row for path in files for row in read(path) if row["accuracy"]]
+    rows = [row for path in files for row in read(path)]  # those without a number too, for their order
     columns = list(dict.fromkeys(row["stream"] for row in rows))
     sizes = {stream: list(dict.fromkeys(filter(None, map(kept, of_stream(rows, stream))))) for stream in columns}
     found: dict[tuple[str, str], dict[str, Row]] = {}
@@ -75,7 +75,10 @@ def streams(folder: Path) -> str:
     for stream in columns:
         head += [stream, "forgetting"] if stream in forgets else [stream]
     body = []
-    for (group, method), by_stream in found.items():
+    for (group, method), of_method in found.items():
+        by_stream = {stream: row for stream, row in of_method.items() if row["accuracy"]}
+        if not by_stream:
+            continue
         first = next(by_stream[stream] for stream in columns if stream in by_stream)
         cells = [group, named(method), first["loss_classes"] or "-"]
         for stream in columns:
