@@ -10,9 +10,8 @@
 What counts is their worth on classes that come later. So no image is judged by prompts that were learned on its class:
 they part those classes too well, which says nothing of others. They are told from all classes, since among half of them
 fewer are wrong and less can be found out; that flatters prompts somewhat, as classes that taught them are among those.
-The comparison is paired, image by image. One standard error is little proof, but either mistake is a small one: prompts
-that do nothing cost time and merging, those that are missing cost accuracy. Of prompts that do nothing one in six is
-taken, or a few more.
+The comparison is paired, image by image. One standard error is little proof: of prompts that do nothing one in six is
+taken, or a few more. What they do to new looks of known classes a first experience cannot tell.
 
 There must be two classes to learn from in each half. Where the closed form without prompts is wrong on fewer than two
 images no gain could be above its error, and nothing is learned to find that out.
