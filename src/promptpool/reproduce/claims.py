@@ -1,7 +1,7 @@
 """The claims of the paper, each with yes, no or level, and the numbers that decide it.
 
 Two rows are level where they are no farther apart than their deviations joined (the root of the sum of squares); a row
-with one seed counts with `ONE_SEED`, what seeds differ by where there are several.
+with one seed counts with `ONE_SEED`, about what seeds differ by on streams of similar tasks.
 """
 
 from __future__ import annotations
