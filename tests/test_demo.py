@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from promptpool.cli import app, demo
-from promptpool.cli.display import Board, together
+from promptpool.cli.display import Board, line, together
 from promptpool.experiments.config import load_config
 from promptpool.report.names import METHODS
 from promptpool.reproduce.jobs import Job, JobStatus
 from promptpool.reproduce.workers import with_processes
+from promptpool.training.record import Record
 from promptpool.training.run_folder import read_records
 from reproduce_runs import made_jobs, undisturbed
 
@@ -100,3 +102,9 @@ def test_a_board_without_a_terminal_writes_a_line_for_each_record(tmp_path: Path
             board.add("a method", record)
     lines = console.export_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == [f"a method: task {number} of 5" for number in range(1, 6)]
+
+
+def test_a_task_after_which_nothing_was_tested_says_so() -> None:
+    record = Record(0, 10, 2, 0.5, (None, None), (10, 10))
+    assert line("l2p", record, 3) == "l2p: task 1 of 3, not tested, loss 0.500"
+    assert line("l2p", replace(record, correct=(5, None)), 3) == "l2p: task 1 of 3, accuracy 50.0 %, loss 0.500"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,8 @@ def test_seconds_are_those_of_steps_tests_and_features(preset: Path, monkeypatch
     features = 8 * sum(max(place.values()) for place in places)
     assert 150 <= features < 2 * 150
     assert cost.estimate(built).seconds == pytest.approx(20 + 100 * tests + 10_000 * features)
+    once = built._replace(plan=replace(built.plan, test_after="last"))
+    assert cost.estimate(once).seconds == pytest.approx(20 + 100 * 100 + 10_000 * features)
 
 
 def test_blocks_are_added_up(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -134,6 +135,13 @@ def test_one_seed_gives_one_result(name: str) -> None:
     first, second = briefly(name), learned(name, SHORT)
     assert lines(first.records) == lines(second.records)
     assert same(first.numbers, second.numbers)
+
+
+def test_tested_once_at_the_end_equals_tested_after_each_task(name: str) -> None:
+    tested, once = briefly(name), learned(name, replace(SHORT, test_after="last"))
+    assert once.records[-1].to_json() == tested.records[-1].to_json()
+    torch.testing.assert_close(once.numbers, tested.numbers, rtol=1e-9, atol=1e-9)  # sums may come in other parts
+    assert [record.correct for record in once.records[:-1]] == [(None,) * 3] * 2
 
 
 @pytest.mark.parametrize("stop", STOPS)

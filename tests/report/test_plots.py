@@ -63,6 +63,15 @@ def test_what_is_not_defined_is_not_drawn(tmp_path: Path) -> None:
     assert plots.accuracy_over_time({"a": [empty]}) is None
 
 
+def test_what_was_not_tested_is_not_drawn(tmp_path: Path) -> None:
+    nothing = (None, None, None)
+    once = made_run(tmp_path / "a", (nothing, nothing, (50, 40, 70)))
+    assert plots.forgetting_by_task({"a": [once]}) is None
+    assert curve(plots.accuracy_over_time({"a": [once]}), 0)[-1] == pytest.approx(160 / 3)
+    begun = made_run(tmp_path / "b", (nothing,), environment={"experiences": 3})
+    assert plots.accuracy_over_time({"a": [begun]}) is None
+
+
 def test_the_upper_bound_is_one_level(tmp_path: Path) -> None:
     joint = made_run(tmp_path / "b", [[90, 80, 70]], environment={"joins": "x"})
     figure = plots.accuracy_over_time({"a": [made_run(tmp_path / "a")], "bound": [joint]})

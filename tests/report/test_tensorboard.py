@@ -30,3 +30,5 @@ def test_the_mean_is_over_the_test_sets_known(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
     assert scalars(run, 1)["accuracy/mean"] == pytest.approx(0.7)
     assert "accuracy/test 3" not in scalars(run, 1)
+    untested = made_run(tmp_path / "untested", ((None, None), (50, 40)))
+    assert scalars(untested, 0) == {"loss": 0.5}

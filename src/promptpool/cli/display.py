@@ -171,7 +171,7 @@ def table(records: Mapping[str, Sequence[Record]], experiences: int, joint: Sequ
     for t in range(experiences):
         grid.add_column(str(t + 1), justify="right", min_width=4)
     for name, known in records.items():
-        cells = [f"{100 * mean_accuracy(record):.1f}" for record in known]
+        cells = [_percent(record) for record in known]
         if name in joint:
             cells = [""] * (experiences - len(cells)) + cells
         grid.add_row(name, *cells)
@@ -183,12 +183,14 @@ def line(name: str, record: Record, experiences: int) -> str:
     loss = "" if record.loss is None else f", loss {record.loss:.3f}"
     part = "task" if len(record.total) > 1 else "experience"  # one test set for all of them: domains, or no tasks
     place = f"{part} {record.experience + 1} of {experiences}"
-    return f"{name}: {place}, accuracy {100 * mean_accuracy(record):.1f} %{loss}"
+    accuracy = _percent(record)
+    return f"{name}: {place}, {'not tested' if accuracy == '-' else f'accuracy {accuracy} %'}{loss}"
 
 
-def mean_accuracy(record: Record) -> float:
+def _percent(record: Record) -> str:
+    """The mean accuracy over the test sets that were tried."""
     known = [share for share in record.accuracy if share is not None]
-    return sum(known) / len(known)
+    return f"{100 * sum(known) / len(known):.1f}" if known else "-"
 
 
 def pairs_table(title: str, rows: dict[str, str]) -> Table:

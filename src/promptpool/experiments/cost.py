@@ -29,7 +29,7 @@ from promptpool.learners.base import trained_parameter_count
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.prompted import PromptedLearner
 from promptpool.learners.trial import LEAST_CLASSES
-from promptpool.training.loop import Session
+from promptpool.training.loop import Plan, Session
 
 # For each training image and epoch.
 PASSES = {
@@ -87,7 +87,7 @@ def estimate(built: Built) -> Estimate:
     computed = sum(
         _in_chunks(part) for parts, is_stored in zip(asked, stored, strict=True) if is_stored for part in parts
     )
-    seconds = session.steps * found.step + tested_images(stream) * found.test + computed * found.feature
+    seconds = session.steps * found.step + tested_images(stream, built.plan) * found.test + computed * found.feature
     working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
     working += min(found.token_bytes * sum(len(part) for parts in asked for part in parts), token_budget())
     return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
@@ -189,8 +189,10 @@ def _as(built: Built, values: dict[str, Any]) -> Built:
     return _on(built._replace(config={**built.config, "learner": values}), built.learner.backbone)
 
 
-def tested_images(stream: Stream) -> int:
+def tested_images(stream: Stream, plan: Plan) -> int:
     """How many test images all records of a stream count."""
+    if plan.test_after == "last":
+        return sum(map(len, stream.tests))
     tested, seen = 0, set[int]()
     for experience in stream.experiences:
         seen.update(experience.classes)
@@ -201,7 +203,7 @@ def tested_images(stream: Stream) -> int:
 def work(built: Built) -> float:
     """The passes of a run."""
     stream, values, backbone = built.stream, built.config["learner"], built.learner.backbone
-    name, tested = values["name"], tested_images(stream)
+    name, tested = values["name"], tested_images(stream, built.plan)
     plan, sizes = built.plan, [len(experience.train) for experience in stream.experiences]
     images, longer = sum(sizes), 1.0
     if name in ("l2p", "l2p-r") and isinstance(backbone, ViT):  # prompts are further tokens

@@ -98,7 +98,7 @@ class Bench:
         given = [self.learner.backbone, *([self.learner.original] if hasattr(self.learner, "original") else [])]
         self.transformers = [backbone for backbone in given if isinstance(backbone, ViT)]
         self.usual = self._usual()
-        self.images = Images(self.session.steps * built.plan.batch_size, tested_images(built.stream))
+        self.images = Images(self.session.steps * built.plan.batch_size, tested_images(built.stream, built.plan))
         self.saved = copied(state(self.learner))
         self.count = self._grown(self.step, min(built.plan.batch_size, len(self.order)))
         self.tests = self._grown(self.judge, min(512, len(self.test)))

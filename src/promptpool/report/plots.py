@@ -67,7 +67,7 @@ def of_run(run: Run, name: str) -> list[Picture]:
 
 def accuracy_over_time(runs: Runs, *, theme: str = "light") -> Figure | None:
     """Mean accuracy on the test sets seen so far, after each experience."""
-    curves = _curves(runs, lambda run: 100 * _mean_of_known(run.accuracy) if run.records else None)
+    curves = _curves(runs, _over_time)
     return line_chart(curves, theme, "accuracy on all tasks so far (%)", "after task", top=100)
 
 
@@ -207,12 +207,16 @@ def _curves(runs: Runs, value: Callable[[Run], Matrix | None]) -> list[Curve]:
     return curves
 
 
-def _mean_of_known(accuracy: Matrix) -> Matrix:
-    return np.array([row[~np.isnan(row)].mean() if np.any(~np.isnan(row)) else np.nan for row in accuracy])
+def _over_time(run: Run) -> Matrix | None:
+    """The mean over the test sets that were tried, after each experience; None if none was tried after the last."""
+    rows = [row[~np.isnan(row)] for row in run.accuracy] if run.records else []
+    if not rows or not len(rows[-1]):
+        return None
+    return np.array([100 * row.mean() if len(row) else np.nan for row in rows])
 
 
 def _forgotten(run: Run) -> Matrix | None:
-    """None without a test set for each experience, with one experience, or if a method starts anew for each."""
+    """None without a test set for each experience, tried after it, or if a method starts anew for each."""
     accuracy, experiences = run.accuracy, len(run.records)
     if (
         experiences < 2
@@ -221,7 +225,7 @@ def _forgotten(run: Run) -> Matrix | None:
     ):
         return None
     accuracy = 100 * accuracy[:, : experiences - 1]
-    if np.isnan(accuracy[-1]).any():
+    if np.isnan(accuracy[-1]).any() or np.isnan(accuracy.diagonal()).any():
         return None
     return np.nanmax(accuracy, axis=0) - accuracy[-1]  # type: ignore[no-any-return]
 

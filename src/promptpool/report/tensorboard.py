@@ -29,7 +29,8 @@ def scalars(run: Run, experience: int) -> dict[str, float]:
     record = run.records[experience]
     known = {i: share for i, share in enumerate(record.accuracy) if share is not None}
     values = {f"accuracy/test {i + 1}": share for i, share in known.items()}
-    values["accuracy/mean"] = sum(known.values()) / len(known)
+    if known:
+        values["accuracy/mean"] = sum(known.values()) / len(known)
     if record.loss is not None:
         values["loss"] = record.loss
     if "prompts_in_use" in record.facts:

@@ -16,6 +16,7 @@ from promptpool.losses import only
 from promptpool.training.record import ClassCount
 
 TEST_CLASSES = ("seen", "all")
+TEST_AFTER = ("each", "last")
 
 
 Predictions = Counter[tuple[int, int]]  # how many examples of a class (first) are predicted as one (second)

@@ -24,7 +24,7 @@ from promptpool.data.stream import Batch, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
-from promptpool.training.evaluation import TEST_CLASSES, Count, by_class, count_correct
+from promptpool.training.evaluation import TEST_AFTER, TEST_CLASSES, Count, by_class, count_correct
 from promptpool.training.record import Record
 
 
@@ -46,6 +46,7 @@ class Plan:
     test_batch_size: int = 128
     task_given: bool = False  # test a second time, predicting among each test set's own classes
     test_classes: str = "seen"  # predict among the classes "seen" so far, or "all" of the stream
+    test_after: str = "each"  # test after "each" experience, or after the "last" alone, to the same last record
     drop_last: bool = False  # leave out an epoch's last batch if not full; what the first drops, no memory is offered
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class Plan:
         zero_or_more(weight_decay=self.weight_decay)
         one_of(OPTIMISERS, optimiser=self.optimiser)
         one_of(TEST_CLASSES, test_classes=self.test_classes)
+        one_of(TEST_AFTER, test_after=self.test_after)
         below_one(momentum=self.momentum)
         if self.momentum and self.optimiser == "adam":
             raise ValueError(f"momentum = {self.momentum}: is of sgd, adam has its own")
@@ -195,20 +197,22 @@ class Session:
         if self.stream.boundaries:
             self.learner.after(experience)
             self.descend = None
-        self.learner.before_evaluation()
-        record = self._record(experience)
+        tested = self.plan.test_after == "each" or self.experience_index + 1 == len(self.stream.experiences)
+        if tested:
+            self.learner.before_evaluation()
+        record = self._record(experience, tested)
         self.records.append(record)
         self.experience_index, self.epoch_index, self.batch_index = self.experience_index + 1, 0, 0
         return record
 
-    def _record(self, experience: Experience) -> Record:
+    def _record(self, experience: Experience, tested: bool) -> Record:
         learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
         learner.after_test_set()  # drops notes on whatever was predicted before the first test set
         seen = frozenset(learner.seen)
         counts: list[Count | None] = []
         notes = []
         for test in tests:
-            if seen.isdisjoint(test.classes):
+            if not tested or seen.isdisjoint(test.classes):
                 counts.append(None)
                 continue
             counts.append(
@@ -231,7 +235,7 @@ class Session:
                 "loss_classes": None if self.loss_count == 0 else learner.loss_classes,
                 **({} if learner.forgets else {"forgets": False}),
                 **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
-                **learner.diagnostics(notes),
+                **(learner.diagnostics(notes) if tested else {}),
             },
             by_class=by_class(count.predictions for count in counts if count is not None),
         )

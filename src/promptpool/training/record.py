@@ -25,7 +25,7 @@ class ClassCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """Counts of right predictions by test set, None for one whose classes have not been seen yet."""
+    """Counts of right predictions by test set, None for one that was not tried, mostly as it has no class seen yet."""
 
     experience: int
     step: int  # steps taken since the stream began
