@@ -13,7 +13,7 @@ from promptpool.learners.l2p import L2P
 from promptpool.learners.nearest_mean import NearestMean
 from toys import VIEW, toy_backbone
 
-SHARED = ["loss_classes", "head_start", "train_backbone", "seed"]
+SHARED = ["loss_classes", "head_start", "train_backbone", "train_embedding", "seed"]
 
 
 def keywords(method: object) -> dict[str, tuple[object, object]]:
@@ -24,7 +24,7 @@ def keywords(method: object) -> dict[str, tuple[object, object]]:
 def test_a_signature_lists_the_shared_keywords_last_with_type_and_default() -> None:
     assert list(keywords(Learner)) == SHARED
     assert keywords(Learner)["seed"] == (int, 0)
-    assert list(keywords(L2P))[-4:] == SHARED
+    assert list(keywords(L2P))[-len(SHARED) :] == SHARED
     assert keywords(L2P)["train_backbone"] == (bool, False)
     assert keywords(L2P)["pool_size"] == (int, 10)
     assert list(keywords(NearestMean)) == ["distance", "readout_blocks", "readout_rows", "seed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -90,6 +90,12 @@ class Backbone(FeatureExtractor):
     @abstractmethod
     def embed(self, x: Tensor) -> Tensor:
         """f_e: model inputs to tokens with positions added, [class] first: [B, L, D]."""
+
+    def embedding(self) -> Iterable[nn.Parameter]:
+        """The parameters of f_e."""
+        raise ValueError(
+            f"train_embedding = False: {type(self).__name__} does not say which weights embed, leave it out"
+        )
 
     @abstractmethod
     def encode(self, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:

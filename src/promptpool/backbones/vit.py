@@ -162,6 +162,10 @@ class ViT(Backbone):
         registers = self.reg_token.expand(count, -1, -1)
         return torch.cat([placed[:, : len(first)], registers, placed[:, len(first) :]], dim=1)
 
+    def embedding(self) -> Iterator[nn.Parameter]:
+        inside = {*self.blocks.parameters(), *self.norm.parameters()}
+        return (parameter for parameter in self.parameters() if parameter not in inside)
+
     def check_first(self, first: int) -> None:
         if not 0 <= first < self.depth:
             raise ValueError(f"enter = {first}: must be one of this ViT's blocks, 0 to {self.depth - 1}")

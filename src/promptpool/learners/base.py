@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from promptpool.backbones.base import FeatureExtractor, Readout
+from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
@@ -42,11 +42,19 @@ class Learner(nn.Module):
         `loss_classes`: the classes that the loss compares: "current" (of the present task), "seen" so far, or "all".
         `head_start`: the values that new rows of the head start from, "zeros" or "truncated-normal".
         `train_backbone`: True trains a copy of the backbone; False shares the given one, frozen and in evaluation mode.
+        `train_embedding`: False keeps f_e of a trained transformer (patch projection, [class] token, positions) as it
+            was given, which steadies training (Chen, Xie and He, 2021) where tokens are small.
         `seed`: the seed of all random numbers that the learner draws.
     """
 
     __signature__ = FullSignature()
-    defaults: ClassVar[Shared] = {"loss_classes": "all", "head_start": "zeros", "train_backbone": True, "seed": 0}
+    defaults: ClassVar[Shared] = {
+        "loss_classes": "all",
+        "head_start": "zeros",
+        "train_backbone": True,
+        "train_embedding": True,
+        "seed": 0,
+    }
 
     remembers: ClassVar[tuple[str, ...]] = ()  # the attributes that a checkpoint holds, beside parameters and buffers
     keeps_original: ClassVar[bool] = False  # True if the given backbone is kept, frozen, beside a copy that is trained
@@ -71,6 +79,9 @@ class Learner(nn.Module):
         self.train_backbone, self.seed = values["train_backbone"], values["seed"]
         self.backbone = copy.deepcopy(backbone) if self.train_backbone else backbone
         self.backbone.requires_grad_(self.train_backbone)
+        self.train_embedding = values["train_embedding"]
+        if not self.train_embedding:
+            self._freeze_embedding()
         self.view = view
         self._frozen: FrozenFeatures | None = None
         if self.reads_frozen:
@@ -82,6 +93,14 @@ class Learner(nn.Module):
         self.current: tuple[int, ...] = ()  # the classes of the present task
         self.seen: tuple[int, ...] = ()  # the classes of all tasks so far
         self.class_names: tuple[str, ...] = ()  # of the stream that was learned last
+
+    def _freeze_embedding(self) -> None:
+        if not self.train_backbone:
+            raise ValueError("train_embedding = False: this backbone is frozen as a whole, leave it out")
+        if not isinstance(self.backbone, Backbone):
+            raise ValueError(f"train_embedding = False: {type(self.backbone).__name__} has no tokens, leave it out")
+        for parameter in self.backbone.embedding():
+            parameter.requires_grad_(False)
 
     def loss(self, batch: Batch) -> Tensor:
         """The method's equation, as a mean over the batch."""

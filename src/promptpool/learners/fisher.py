@@ -44,7 +44,7 @@ class Scores(nn.Module):
 
 def trained(learner: Learner) -> dict[str, nn.Parameter]:
     """The parameters that are trained, by name."""
-    return dict(Scores(learner).named_parameters())
+    return {name: parameter for name, parameter in Scores(learner).named_parameters() if parameter.requires_grad}
 
 
 def fisher_diagonal(
@@ -58,7 +58,7 @@ def fisher_diagonal(
     before, count = learner.training, 0
     learner.eval()
     model = Scores(learner)
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    parameters = {name: parameter.detach() for name, parameter in trained(learner).items()}
     sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
 
     def surprise(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:

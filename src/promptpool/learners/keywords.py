@@ -18,6 +18,7 @@ class Shared(TypedDict, total=False):
     loss_classes: str
     head_start: str
     train_backbone: bool
+    train_embedding: bool
     seed: int
 
 
