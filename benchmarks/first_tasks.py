@@ -33,6 +33,10 @@ def _l2p(start: str, rate: float, length: int, *more: str) -> str:
     return " ".join([f"learner.start_from={start} plan.learning_rate={rate} learner.prompt_length={length}", *more])
 
 
+def _blocks(*rates: float) -> tuple[str, ...]:
+    return tuple(f"learner.train_embedding=false plan.learning_rate={rate}" for rate in rates)
+
+
 RATES = tuple(f"plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01))
 SGD = tuple(f"plan.batch_size=16 plan.learning_rate={rate}" for rate in (0.0003, 0.001, 0.003, 0.01))
 LINES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -66,6 +70,12 @@ LINES: dict[str, dict[str, tuple[str, ...]]] = {
             _l2p("tokens", 0.01, 5, "plan.epochs=10"),
         ),
         "one-prompt": tuple(_l2p("tokens", rate, length) for length in (5, 25) for rate in (0.003, 0.01, 0.03)),
+    },
+    "blocks": {  # the whole model but its embedding
+        **{method: _blocks(0.001, 0.003, 0.01) for method in ("ft-seq", "lwf", "upper-bound")},
+        "ewc": tuple(
+            f"{line} learner.strength={strength}" for line in _blocks(0.003) for strength in (100, 1000, 10000)
+        ),
     },
     "five": {
         "l2p": tuple(f"plan.learning_rate={rate}" for rate in (0.001, 0.003, 0.005, 0.01, 0.03)),

@@ -93,9 +93,7 @@ class Backbone(FeatureExtractor):
 
     def embedding(self) -> Iterable[nn.Parameter]:
         """The parameters of f_e."""
-        raise ValueError(
-            f"train_embedding = False: {type(self).__name__} does not say which weights embed, leave it out"
-        )
+        raise ValueError(f"train_embedding = False: {type(self).__name__} does not say what embeds, leave it out")
 
     @abstractmethod
     def encode(self, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
