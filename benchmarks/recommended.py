@@ -8,9 +8,9 @@
 Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the training
 images and all random numbers, and on Split glyphs100 the order of classes. Methods are compared image by image: the
 difference to the closed form has the standard error of paired answers, over all images of all seeds. Runs on
-photographs have the values of `promptpool reproduce table1` at the scales small and small-dinov2. A run is tested after
-the last task alone, and one that was stopped goes on. What a finished one answered to each test image is a line of the
-file `--out`, and is not measured again; the table is written beside it.
+photographs have the values of `promptpool reproduce table1` at the scales small and small-dinov2, and its finished runs
+are taken. Other runs are tested after the last task alone; one that was stopped goes on. What a finished one answered
+to each test image is a line of the file `--out`, and is not measured again; the table is written beside it.
 """
 
 from __future__ import annotations
@@ -80,9 +80,16 @@ STREAMS = {
 
 
 def run_of(case: Case, method: str, seed: int, request: Request) -> tuple[Config, Path]:
-    """The configuration of a run and its folder."""
+    """The configuration of a run and its folder; one that was tested after each task is taken if it is finished."""
+    config, folder = _run_of(case, method, seed, request)
+    if is_finished(folder, config):
+        return config, folder
+    return _run_of(case, method, seed, request, "plan.test_after=last")
+
+
+def _run_of(case: Case, method: str, seed: int, request: Request, *more: str) -> tuple[Config, Path]:
     on = catalogue.benchmarks()[case.benchmark]
-    values = (*case.values, "plan.test_after=last")
+    values = (*case.values, *more)
     item = Item("recommended", on.title, "", NAMES[method], configured(on, case.scale, method, values))
     if case.weights:
         item = Item(item.study, item.stream, item.group, item.method, request.changed(item.config))
