@@ -123,8 +123,9 @@ def test_some_rows_stand_in_a_table_of_other_weights() -> None:
         (other,) = [i.config for i in STUDIES["table1"]("small") if (i.stream, i.method) == (stream, method)]
         assert config["backbone"]["name"] != other["backbone"]["name"]
         trained = {"train_embedding": False} if method in ("FT-seq", "Upper bound") else {}
-        learner = {"learner": other["learner"] | trained}
-        assert config == other | {"backbone": {**other["backbone"], "name": config["backbone"]["name"]}} | learner
+        plan = {**other["plan"], "learning_rate": 0.01} if method == "Upper bound" else other["plan"]
+        changed = {"learner": other["learner"] | trained, "plan": plan}
+        assert config == other | {"backbone": {**other["backbone"], "name": config["backbone"]["name"]}} | changed
 
 
 @pytest.mark.parametrize("scale", WHOLE)
