@@ -72,7 +72,8 @@ LINES: dict[str, dict[str, tuple[str, ...]]] = {
         "one-prompt": tuple(_l2p("tokens", rate, length) for length in (5, 25) for rate in (0.003, 0.01, 0.03)),
     },
     "blocks": {  # the whole model but its embedding
-        **{method: _blocks(0.001, 0.003, 0.01) for method in ("ft-seq", "lwf", "upper-bound")},
+        **{method: _blocks(0.001, 0.003, 0.01) for method in ("ft-seq", "lwf")},
+        "upper-bound": _blocks(0.001, 0.003, 0.01, 0.03),
         "ewc": tuple(
             f"{line} learner.strength={strength}" for line in _blocks(0.003) for strength in (100, 1000, 10000)
         ),

@@ -1,10 +1,10 @@
 """How large the gradient of each part of a model is in the first step of a method that trains all of it.
 
-    python benchmarks/gradients.py 5-datasets-ft-seq --scale small-dinov2
+    python benchmarks/gradients.py 5-datasets-ft-seq --scale small-dinov2 learner.train_embedding=true
     python benchmarks/gradients.py glyphs100-ft-seq
 
-The norm of a step's gradient is clipped, so a part with a large gradient leaves little to the others. The head starts
-from a truncated normal here: from zeros nothing but the head has a gradient in the first step.
+The norm of a step's gradient is clipped, so that a part with a large gradient decides how far the others go. The head
+starts from a truncated normal here: from zeros nothing but the head has a gradient in the first step.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import torch
 from promptpool.experiments.build import build
 from promptpool.experiments.config import load_config
 from promptpool.learners.base import Learner
+from promptpool.training.loop import Session
+
+EMBEDDING = ("patch_embed", "cls_token", "dist_token", "reg_token", "pos_embed")
 
 
 def norms(learner: Learner) -> dict[str, float]:
@@ -33,7 +36,9 @@ def part(name: str) -> str:
     first, second, *rest = name.split(".")
     if first != "backbone":
         return first
-    return f"block {rest[0]}" if second == "blocks" else "last norm" if second == "norm" else "embedding"
+    if second == "blocks":
+        return f"block {rest[0]}"
+    return {"norm": "last norm", **dict.fromkeys(EMBEDDING, "embedding")}.get(second, second)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("values", nargs="*")
     parser.add_argument("--scale")
     given = parser.parse_intermixed_args(arguments)
-    built = build(load_config(given.run, [*given.values, "learner.head_start=truncated-normal"], scale=given.scale))
+    built = build(load_config(given.run, given.values, scale=given.scale))
     learner, first = built.learner.train(), built.stream.experiences[0]
-    learner.grow(len(built.stream.class_names))
-    learner.add_classes(first.classes)
-    batch = first.train.batch(torch.arange(min(built.plan.batch_size, len(first.train))))
-    learner.loss(batch).backward()
+    session = Session(learner, built.stream, built.plan)
+    session.begin(first)
+    torch.nn.init.trunc_normal_(learner.head.weight, std=0.02, generator=torch.Generator().manual_seed(0))
+    learner.loss(first.train.batch(session.order(first)[: built.plan.batch_size])).backward()
     found = norms(learner)
     whole = math.hypot(*found.values())
     for name, norm in found.items():

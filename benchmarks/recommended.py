@@ -8,9 +8,10 @@
 Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the training
 images and all random numbers, and on Split glyphs100 the order of classes. Methods are compared image by image: the
 difference to the closed form has the standard error of paired answers, over all images of all seeds. Runs on
-photographs have the values of `promptpool reproduce table1` at the scales small and small-dinov2, and its finished runs
-are taken. Other runs are tested after the last task alone; one that was stopped goes on. What a finished one answered
-to each test image is a line of the file `--out`, and is not measured again; the table is written beside it.
+photographs have the values of `promptpool reproduce table1` at the scales small and small-dinov2, and its runs are
+taken where they were begun. Others are tested after the last task alone. A run that was stopped goes on. What a
+finished one answered to each test image is a line of the file `--out`, and is not measured again; the table is written
+beside it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from promptpool.reproduce.studies import Item, configured
 from promptpool.training.checkpoint import load_checkpoint
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Session
-from promptpool.training.run_folder import CHECKPOINT, read_run
+from promptpool.training.run_folder import CHECKPOINT, is_run, read_run
 
 RECOMMENDED = "closed-form"
 METHODS = (
@@ -80,9 +81,9 @@ STREAMS = {
 
 
 def run_of(case: Case, method: str, seed: int, request: Request) -> tuple[Config, Path]:
-    """The configuration of a run and its folder; one that was tested after each task is taken if it is finished."""
+    """The configuration of a run and its folder; one that is tested after each task is taken if it was begun."""
     config, folder = _run_of(case, method, seed, request)
-    if is_finished(folder, config):
+    if is_run(folder):
         return config, folder
     return _run_of(case, method, seed, request, "plan.test_after=last")
 

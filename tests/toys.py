@@ -30,6 +30,7 @@ SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
 # Every learner, and those whose values change what is trained.
 METHODS: dict[str, Callable[..., Learner]] = {
     **LEARNERS,
+    "ft-seq-blocks": partial(LEARNERS["ft-seq"], train_embedding=False),
     "l2p-enter": partial(LEARNERS["l2p"], enter=1),
     "l2p-r-trained": partial(LEARNERS["l2p-r"], train_backbone=True),
 }
@@ -59,6 +60,7 @@ PLANS = {
     "ewc": DESCENT,
     "ewc-online": DESCENT,
     "ft-seq": DESCENT,
+    "ft-seq-blocks": DESCENT,
     "l2p-r-trained": DESCENT,
     "lwf": DESCENT,
     "supsup": replace(PLAN, learning_rate=0.001, epochs=20),  # larger steps leave masks that are sure of everything

@@ -48,7 +48,7 @@ def test_what_is_not_trained_has_no_fisher_information() -> None:
 
 
 def test_it_is_refused_where_it_would_mean_nothing() -> None:
-    with pytest.raises(ValueError, match="train_embedding = False: this backbone is frozen as a whole"):
+    with pytest.raises(ValueError, match="train_embedding = False: must be True for a backbone that is frozen"):
         LEARNERS["l2p"](toy_backbone(), VIEW, train_embedding=False)
-    with pytest.raises(ValueError, match="train_embedding = False: ResNet18 has no tokens"):
+    with pytest.raises(ValueError, match="train_embedding = False: must be True for ResNet18"):
         LEARNERS["ft-seq"](ResNet18(width=4), ImageView(8), train_embedding=False)

@@ -70,6 +70,7 @@ def test_what_was_not_tested_is_not_drawn(tmp_path: Path) -> None:
     assert curve(plots.accuracy_over_time({"a": [once]}), 0)[-1] == pytest.approx(160 / 3)
     begun = made_run(tmp_path / "b", (nothing,), environment={"experiences": 3})
     assert plots.accuracy_over_time({"a": [begun]}) is None
+    assert plots.accuracy_matrix(begun) is None
 
 
 def test_the_upper_bound_is_one_level(tmp_path: Path) -> None:

@@ -299,3 +299,11 @@ def test_classes_of_another_stream_are_not_taken_for_those_that_were_learned() -
     list(learn(learner, january, Plan(epochs=1)))  # the same classes go on
     with pytest.raises(ValueError, match="has learned the classes mug, cup, and the stream's are fork, spoon"):
         list(learn(learner, march, Plan(epochs=1)))
+
+
+def test_before_its_test_a_run_has_no_accuracy_with_the_task_given() -> None:
+    plan = Plan(epochs=1, batch_size=16, learning_rate=0.01, task_given=True, test_after="last")
+    records = list(learn(toy_learner("l2p"), toy_stream(), plan))
+    assert [record.accuracy_given_task is None for record in records] == [True, True, False]
+    with pytest.raises(ValueError, match="test_after = 'never': must be one of each, last"):
+        Plan(test_after="never")

@@ -70,6 +70,10 @@ class FeatureExtractor(nn.Module, ABC):
     def features(self, x: Tensor) -> Tensor:
         """Model inputs to one vector each: [B, D]."""
 
+    def embedding(self) -> Iterable[nn.Parameter]:
+        """The parameters of f_e, for a model that has tokens."""
+        raise ValueError(f"train_embedding = False: must be True for {type(self).__name__}")
+
     def check_readout(self, readout: Readout) -> None:
         """Raise a ValueError if this model cannot be read so."""
         if readout != Readout():
@@ -90,10 +94,6 @@ class Backbone(FeatureExtractor):
     @abstractmethod
     def embed(self, x: Tensor) -> Tensor:
         """f_e: model inputs to tokens with positions added, [class] first: [B, L, D]."""
-
-    def embedding(self) -> Iterable[nn.Parameter]:
-        """The parameters of f_e."""
-        raise ValueError(f"train_embedding = False: {type(self).__name__} does not say what embeds, leave it out")
 
     @abstractmethod
     def encode(self, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:

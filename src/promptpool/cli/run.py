@@ -142,7 +142,7 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
-        "estimated time": in_words(cost.seconds) + (f", and more where {later} after each task" if later else ""),
+        "estimated time": in_words(cost.seconds) + (f", and more where {later} after a task" if later else ""),
         **({} if accuracy is None else {"average accuracy": accuracy}),
         **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
     }

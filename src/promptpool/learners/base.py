@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
+from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.checks import one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
@@ -96,9 +96,7 @@ class Learner(nn.Module):
 
     def _freeze_embedding(self) -> None:
         if not self.train_backbone:
-            raise ValueError("train_embedding = False: this backbone is frozen as a whole, leave it out")
-        if not isinstance(self.backbone, Backbone):
-            raise ValueError(f"train_embedding = False: {type(self.backbone).__name__} has no tokens, leave it out")
+            raise ValueError("train_embedding = False: must be True for a backbone that is frozen as a whole")
         for parameter in self.backbone.embedding():
             parameter.requires_grad_(False)
 

@@ -84,8 +84,8 @@ def prompts_in_use(runs: Runs, *, theme: str = "light") -> Figure | None:
 
 
 def accuracy_matrix(run: Run, *, theme: str = "light") -> Figure | None:
-    """R[t, i]: accuracy on test set i after experience t."""
-    if not run.records:
+    """R[t, i]: accuracy on test set i after experience t; None before anything was tested."""
+    if not run.records or np.isnan(run.accuracy).all():
         return None
     return heat_map(
         100 * run.accuracy, theme, title="accuracy (%)", down="after task", across="on test set", low=0, high=100

@@ -143,7 +143,7 @@ class Session:
             weight_decay=plan.weight_decay,
             clip=plan.clip,
             micro_batch=plan.micro_batch,
-            measured=learner.backbone.parameters() if plan.clip_frozen and not learner.train_backbone else (),
+            measured=[p for p in learner.backbone.parameters() if plan.clip_frozen and not p.requires_grad],
         )
 
     def begin(self, experience: Experience) -> None:

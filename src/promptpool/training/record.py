@@ -44,10 +44,9 @@ class Record:
     @property
     def accuracy_given_task(self) -> float | None:
         """The mean accuracy over test sets with the task given; None if that was not measured."""
-        if self.correct_given_task is None:
-            return None
-        pairs = zip(self.correct_given_task, self.total, strict=True)
-        return statistics.fmean(right / total for right, total in pairs if right is not None)
+        pairs = zip(self.correct_given_task or (), self.total, strict=self.correct_given_task is not None)
+        shares = [right / total for right, total in pairs if right is not None]
+        return statistics.fmean(shares) if shares else None
 
     def to_json(self) -> str:
         """One line; the same record always gives the same bytes."""
