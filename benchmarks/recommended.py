@@ -23,20 +23,26 @@ import io
 import math
 import statistics
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from promptpool.data.stream import Batch
 from promptpool.experiments import catalogue
 from promptpool.experiments.build import SharedCache, build
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import BusyError, go_on, is_finished
 from promptpool.files import locked, write_whole
+from promptpool.learners.base import Learner
+from promptpool.losses import only
 from promptpool.metrics import average_accuracy
 from promptpool.report.names import METHODS as NAMES
 from promptpool.reproduce.plan import Request, seeded
@@ -105,15 +111,33 @@ def _run_of(case: Case, method: str, seed: int, request: Request, *more: str) ->
 def answers(config: Config, folder: Path, cache: SharedCache) -> list[bool]:
     """Take a run to its end; returns for each test image whether the last answer is right."""
     built = build(config, cache)
+    learner, tests = built.learner, built.stream.tests
     if is_finished(folder, config):
-        load_checkpoint(folder / CHECKPOINT, Session(built.learner, built.stream, built.plan))
-        built.learner.before_evaluation()
+        load_checkpoint(folder / CHECKPOINT, Session(learner, built.stream, built.plan))
+        learner.before_evaluation()
+        right = [predict(learner, batch) == batch.y for test in tests for batch in test.batches(128)]
     else:
-        for _ in go_on(built, folder):
-            pass
-    right = [predict(built.learner, batch) == batch.y for test in built.stream.tests for batch in test.batches(128)]
+        with listening(learner) as right:
+            for _ in go_on(built, folder):
+                pass
     found: list[bool] = torch.cat(right).tolist()
-    return found
+    return found[-sum(map(len, tests)) :]  # the last that were asked are the images of the last evaluation
+
+
+@contextmanager
+def listening(learner: Learner) -> Iterator[list[Tensor]]:
+    """While this lasts, whether each answer that the learner gives outside training is right, batch by batch."""
+    heard: list[Tensor] = []
+    asked = learner.logits
+
+    def logits(batch: Batch) -> Tensor:
+        found = asked(batch)
+        if not learner.training:
+            heard.append((only(found, torch.tensor(learner.seen)).argmax(dim=1) == batch.y).cpu())
+        return found
+
+    with patch.object(learner, "logits", logits):
+        yield heard
 
 
 def packed(right: Sequence[bool]) -> str:
