@@ -12,7 +12,7 @@ from torch import Tensor
 from promptpool.data.stream import Batch, Examples, Experience
 from promptpool.data.views import ImageView
 from promptpool.learners.base import trained_parameter_count
-from promptpool.learners.ranpac import RIDGES, RanPAC, held_out_errors
+from promptpool.learners.ranpac import CHOICES, RIDGES, RanPAC, held_out_errors
 from promptpool.learners.state import restore, state
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
@@ -166,6 +166,56 @@ def test_the_ridge_is_the_best_on_a_fifth_held_out_of_the_present_experience() -
     assert learner.diagnostics([]) == {"ridge": learner.chosen_ridge}
 
 
+def slow_cross_validation(h: list[list[float]], y: list[int], ridge: float) -> float:
+    """Golub et al.'s criterion, |(I - A) Y|^2 / (1 - tr(A) / n)^2 with A = H (H^T H + ridge I)^-1 H^T."""
+    size, rows = len(h[0]), range(len(h))
+    gram = [[math.fsum(h[n][a] * h[n][b] for n in rows) + ridge * (a == b) for b in range(size)] for a in range(size)]
+    solved = slow_solve(gram, [list(column) for column in zip(*h, strict=True)])
+    hat = [[math.fsum(h[n][a] * solved[a][m] for a in range(size)) for m in rows] for n in rows]
+    error = math.fsum(
+        ((y[n] == c) - math.fsum(hat[n][m] for m in rows if y[m] == c)) ** 2 for n in rows for c in range(CLASSES)
+    )
+    return error / (1 - math.fsum(hat[n][n] for n in rows) / len(h)) ** 2
+
+
+@pytest.mark.parametrize(("projections", "columns"), [(8, 8), (0, 12), (30, 12)])
+def test_the_sums_choose_the_ridge_by_generalised_cross_validation(projections: int, columns: int) -> None:
+    """On all columns, or on the first ones where there are more than half as many as examples."""
+    train = toy_examples(4, 1)
+    learner = learned(EVERY, train, projections=projections, choose_by="sums")
+    batch = train.batch(slice(None))
+    h = slow_h(learner, batch) if projections else learner.frozen(batch).tolist()
+    few, y = [row[:columns] for row in h], train.y.tolist()
+    scale = math.fsum(value * value for row in few for value in row) / columns
+    errors = {}
+    for power in range(-24, 13):
+        ridge = scale * 10 ** (power / 4)
+        errors[ridge] = slow_cross_validation(few, y, ridge)
+    best = min(errors, key=errors.__getitem__)
+    assert min(errors) < best < max(errors)
+    assert learner.chosen_ridge == pytest.approx(best, rel=1e-9)
+    assert learner.diagnostics([]) == {"ridge": learner.chosen_ridge}
+    expected = torch.tensor(slow_weights(h, y, best), dtype=torch.float64).T
+    torch.testing.assert_close(learner.head.weight.data, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("projections", [0, 30, 100])
+def test_chosen_by_the_sums_even_the_ridge_does_not_depend_on_the_order(projections: int) -> None:
+    train, batch = toy_examples(13, 1), toy_examples(5, 2).batch(slice(None))
+    first = learned(EVERY, train, projections=projections, choose_by="sums")
+    for order, step in (([5, 4, 3, 2, 1, 0], 9), ([3, 0, 5, 1, 4, 2], 1), (EVERY, 100)):
+        other = learned(order, train, step, projections=projections, choose_by="sums")
+        assert other.chosen_ridge == pytest.approx(first.chosen_ridge, rel=1e-12)
+        torch.testing.assert_close(first.head.weight, other.head.weight, rtol=1e-8, atol=1e-8)
+        assert torch.equal(predict(first, batch), predict(other, batch))
+
+
+def test_the_sums_need_no_examples() -> None:
+    learner = learned(EVERY, toy_examples(6, 1), choose_by="sums")
+    assert len(learner.recent_features) == len(learner.recent_labels) == 0
+    assert learner.chosen_ridge not in RIDGES
+
+
 def test_a_given_ridge_is_kept_and_needs_no_examples() -> None:
     learner = learned(EVERY, toy_examples(6, 1), ridge=0.25)
     assert learner.chosen_ridge == 0.25
@@ -266,3 +316,11 @@ def test_nothing_is_trained() -> None:
 def test_bad_values_raise(keyword: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{keyword} = .*: must"):
         learner_of(**{keyword: value})
+
+
+@pytest.mark.parametrize("choose_by", CHOICES)
+def test_a_bad_ridge_is_refused_in_words_that_hold_for_both_choices(choose_by: str) -> None:
+    with pytest.raises(ValueError, match=r"^ridge = 0: must be above 0, or None to choose it as choose_by says$"):
+        learner_of(ridge=0, choose_by=choose_by)
+    with pytest.raises(ValueError, match=r"^choose_by = 'best': must be one of held-out, sums$"):
+        learner_of(choose_by="best")

@@ -75,7 +75,7 @@ class RanPAC(Learner):
         if projections < 0:
             raise ValueError(f"projections = {projections}: must be 0 (features as they are) or more")
         if ridge is not None and not 0 < ridge < math.inf:
-            raise ValueError(f"ridge = {ridge}: must be above 0, or None to choose it on held-out examples")
+            raise ValueError(f"ridge = {ridge}: must be above 0, or None to choose it as choose_by says")
         if recent < 2:
             raise ValueError(f"recent = {recent}: must be at least 2, one example to fit and one to judge")
         one_of(CHOICES, choose_by=choose_by)
