@@ -10,6 +10,7 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, concatenate, examples
 from promptpool.data.views import ImageView
+from published import random_vit
 from toys import toy_backbone, toy_examples
 
 VIEW = ImageView(8)
@@ -178,6 +179,25 @@ def test_the_second_token_of_a_distilled_model_is_no_patch() -> None:
         rows = vit.encode(vit.embed(VIEW.plain(whole(noise(3, 0)).x)))
         found = vit.read(VIEW.plain(whole(noise(3, 0)).x), Readout(1, "patches"))
     torch.testing.assert_close(found, rows[:, 2:].mean(dim=1))
+
+
+@pytest.mark.parametrize("rows", ["patches", "both"])
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("distilled", [False, True])
+def test_registers_are_no_patches(distilled: bool, blocks: int, rows: str) -> None:
+    vit, view, batch = random_vit(distilled=distilled, registers=4).eval(), ImageView(32), whole(noise(3, 0, side=32))
+    found = FrozenFeatures(vit, view, Readout(blocks, rows))(batch)
+    patches, expected = 16, []
+    with torch.no_grad():
+        tokens = vit.embed(view.plain(batch.x))
+        assert tokens.shape[1] == 1 + distilled + 4 + patches
+        for number, block in enumerate(vit.blocks):
+            tokens = block(tokens)
+            if number >= vit.depth - blocks:
+                read = vit.norm(tokens)
+                expected += [read[:, 0]] if rows == "both" else []
+                expected += [read[:, -patches:].mean(dim=1)]
+    torch.testing.assert_close(found, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_without_tokens_has_one_readout() -> None:
