@@ -12,7 +12,6 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from image_files import KINDS, write_images
-from promptpool.backbones.base import Readout
 from promptpool.backbones.vit import ViT
 from promptpool.cli import app
 from promptpool.data.glyphs.sets import glyphs_validation
@@ -238,33 +237,57 @@ def test_a_folder_of_published_sets_must_be_there(tmp_path: Path) -> None:
     assert result.stderr == f"promptpool: --data {tmp_path / 'nowhere'}: no such folder\n"
 
 
-def test_a_second_run_computes_no_query(
-    drawn: Path, quick: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes every query and every embedding of images that is computed from now on."""
     passes: list[str] = []
-    encode, read_tokens = ViT.encode, ViT.read_tokens
+    encode, embed = ViT.encode, ViT.embed
 
     def encoded(self: ViT, tokens: Tensor, rows: int | None = None, first: int = 0) -> Tensor:
         if rows == 1:
             passes.append("query")
         return encode(self, tokens, rows, first)
 
-    def tokens_read(self: ViT, tokens: Tensor, readout: Readout, patches: int) -> Tensor:
-        passes.append(str(readout))
-        return read_tokens(self, tokens, readout, patches)
+    def embedded(self: ViT, x: Tensor) -> Tensor:
+        passes.append("embedding")
+        return embed(self, x)
 
     monkeypatch.setattr(ViT, "encode", encoded)
-    monkeypatch.setattr(ViT, "read_tokens", tokens_read)
-    for method in ("l2p", "closed-form"):
-        words: list[str | Path] = ["run", f"own-{method}", *quick, "--data", drawn]
-        first = typed(*words, "--folder", tmp_path / method)
-        assert first.exit_code == 0, first.output
-        assert passes
-        passes.clear()
-        assert typed(*words, "--folder", tmp_path / f"{method}-again").exit_code == 0
-        assert not passes, "all were in the cache"
-        records = [(tmp_path / name / "records.jsonl").read_bytes() for name in (method, f"{method}-again")]
-        assert records[0] == records[1]
-    assert typed("run", "own-nearest-mean", *quick, "--data", drawn, "--folder", tmp_path / "other").exit_code == 0
-    assert not passes, "another method reads what L2P asked for"
+    monkeypatch.setattr(ViT, "embed", embedded)
+    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
+    return passes
+
+
+@pytest.mark.parametrize(
+    ("run", "what"),
+    [
+        ("own-l2p", "query"),  # it needs the tokens of images again
+        ("own-closed-form", "embedding"),
+        ("own-closed-form learner.adapt=prompts", "query"),  # prompts are learned again
+    ],
+)
+def test_a_second_run_computes_no_query(
+    drawn: Path, quick: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, what: str
+) -> None:
+    passes = counted(monkeypatch)
+    words: list[str | Path] = ["run", *run.split(), *quick, "--data", drawn]
+    first = typed(*words, "--folder", tmp_path / "first")
+    assert first.exit_code == 0, first.output
+    assert what in passes
+    passes.clear()
+    assert typed(*words, "--folder", tmp_path / "again").exit_code == 0
+    assert what not in passes, "all were in the cache"
+    records = [(tmp_path / name / "records.jsonl").read_bytes() for name in ("first", "again")]
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("first", ["closed-form", "l2p"])
+def test_methods_tried_one_after_another_look_at_images_once(
+    drawn: Path, quick: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    passes = counted(monkeypatch)
+    assert typed("run", f"own-{first}", *quick, "--data", drawn, "--folder", tmp_path / first).exit_code == 0
+    passes.clear()
+    for method in ("nearest-mean", "ranpac", "masked-linear", "ft-seq-frozen"):
+        shown = typed("run", f"own-{method}", *quick, "--data", drawn, "--folder", tmp_path / method)
+        assert shown.exit_code == 0, shown.output
+    assert not passes

@@ -282,3 +282,29 @@ def test_what_a_caller_does_to_features_stays_with_the_caller() -> None:
     first = frozen(batch).clone()
     frozen(batch).zero_()
     assert torch.equal(frozen(batch), first)
+
+
+def test_a_pass_for_a_wider_readout_makes_the_query_to_the_bit() -> None:
+    backbone, some = random_vit(dim=64, heads=2), noise(20, 3, side=32)
+    view = ImageView(backbone.image_size)
+    alone, wide = FrozenFeatures(backbone, view), FrozenFeatures(backbone, view, Readout(2, "both"))
+    wide.beside = FrozenFeatures(backbone, view)
+    expected = [store(some.batch(slice(None))) for store in (FrozenFeatures(backbone, view, wide.readout), alone)]
+    assert torch.equal(wide(some.batch(slice(None))), expected[0])
+    assert len(wide.beside) == 20
+    assert torch.equal(wide.beside(some.batch(slice(None))), expected[1])
+
+
+def test_what_a_pass_makes_beside_is_kept_for_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROMPTPOOL_FEATURES_GB")
+    backbone, some = random_vit(dim=64, heads=2), noise(20, 3, side=32)
+    view = ImageView(backbone.image_size)
+    wide, beside = FrozenFeatures(backbone, view, Readout(2, "both")), FrozenFeatures(backbone, view)
+    for store in (wide, beside):
+        store.share(tmp_path)
+    wide.beside = beside
+    wide(some.batch(slice(None)))
+    wide.keep()
+    later = FrozenFeatures(backbone, view)
+    later.share(tmp_path)
+    assert len(later) == 20

@@ -87,6 +87,10 @@ class FeatureExtractor(nn.Module, ABC):
         self.check_readout(readout)
         return self.features(x)
 
+    def read_with_features(self, x: Tensor, readout: Readout) -> tuple[Tensor, Tensor | None]:
+        """The same, and f(x)[0] to the bits that `features` gives, or None where it would take another pass."""
+        return self.read(x, readout), None
+
 
 class Backbone(FeatureExtractor):
     """A pre-trained model whose input tokens can be reached."""

@@ -7,6 +7,9 @@ Every feature is computed in a chunk of fixed size, at a place that its id decid
 the bit, whichever batch, run or process asks for it first. Methods that go on from the tokens of an image ask for both
 with `with_tokens`: tokens are kept too, as far as memory goes (`token_store.py`), and a feature is computed from them.
 
+A pass for a wider readout makes f(x)[0] as well, for little more. A store that is given another one as `beside` puts
+it there, so that methods of both kinds look at an image once.
+
 In memory they take at most PROMPTPOOL_MEMORY_GB, or 2 GB: when half of that is full, the half before it is let go. What
 is asked for again then is read from files, or without files computed again.
 
@@ -27,7 +30,7 @@ import torch
 from torch import Tensor
 
 from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
-from promptpool.backbones.chunks import CHUNK, Chunks
+from promptpool.backbones.chunks import CHUNK, Chunk, Chunks
 from promptpool.backbones.feature_files import FeatureFiles
 from promptpool.backbones.token_store import TokenStore
 from promptpool.data.stream import Batch, Examples
@@ -60,6 +63,7 @@ class FrozenFeatures:
         self._written = 0  # how many rows of the first table are in files
         self._chunks = Chunks()
         self._tokens: TokenStore | None = None
+        self.beside: FrozenFeatures | None = None  # where f(x)[0] goes that a pass makes beside the readout
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -98,11 +102,28 @@ class FrozenFeatures:
         self._make_room(CHUNK * missing)  # as many as there may be with those that fill chunks
         for chunk in self._chunks.of(batch, self._slots):
             if tokens is None:
-                features = self.backbone.read(self.view.plain(chunk.x), self.readout)
+                features = self._of_pixels(chunk)
             else:
                 features = tokens.backbone.encode(tokens.of_chunk(chunk), rows=1, first=tokens.blocks)[:, 0]
             self._add(list(chunk.ids.values()), features[list(chunk.ids)])
         return self._rows(batch.ids.tolist()).to(batch.x.device)
+
+    def _of_pixels(self, chunk: Chunk) -> Tensor:
+        """The features of a chunk; what is made beside them goes to the store that wants it."""
+        x = self.view.plain(chunk.x)
+        if self.beside is None:
+            return self.backbone.read(x, self.readout)
+        features, plain = self.backbone.read_with_features(x, self.readout)
+        if plain is not None:
+            self.beside._take(chunk.ids, plain)
+        return features
+
+    def _take(self, ids: dict[int, int], features: Tensor) -> None:
+        """Take features of a chunk that another store's pass has made, of the ids that are new here."""
+        new = {place: identity for place, identity in ids.items() if identity not in self._slots}
+        if new:
+            self._make_room(len(new))
+            self._add(list(new.values()), features[list(new)])
 
     def _rows(self, ids: list[int]) -> Tensor:
         """Copies of the rows of these ids: [B, width]."""
@@ -134,8 +155,15 @@ class FrozenFeatures:
             self._slots.update((identity, (len(self._tables), row)) for identity, row in new)
             self._tables.append(rows)
 
+    def share_as(self, other: FrozenFeatures) -> None:
+        """Share the folder of another store, if it has one."""
+        if other._files is not None:
+            self.share(other._files.folder.parent)
+
     def keep(self) -> None:
-        """Write what was computed since; without a shared folder do nothing."""
+        """Write what was computed since, here and beside; without a shared folder do nothing."""
+        if self.beside is not None:
+            self.beside.keep()
         if self._files is not None and self._written < len(self._computed):
             end = len(self._computed)
             self._files.write(self._computed[self._written : end], self._tables[0][self._written : end])

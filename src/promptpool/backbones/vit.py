@@ -203,11 +203,21 @@ class ViT(Backbone):
             return self.features(x)
         return self.read_tokens(self.embed(x), readout, self.patches)
 
+    def read_with_features(self, x: Tensor, readout: Readout) -> tuple[Tensor, Tensor | None]:
+        self.check_readout(readout)
+        read, last = self._read_along(self.embed(x), readout, self.patches)
+        return read, self.encode(last, rows=1, first=self.depth - 1)[:, 0]
+
     def read_tokens(self, tokens: Tensor, readout: Readout, patches: int) -> Tensor:
         """What a readout has of tokens [B, L, D] that begin with [class] and have patches from `patches` on."""
+        return self._read_along(tokens, readout, patches)[0]
+
+    def _read_along(self, tokens: Tensor, readout: Readout, patches: int) -> tuple[Tensor, Tensor]:
+        """What a readout has of tokens, and the tokens that the last block gets."""
         first = self.depth - readout.blocks
-        read = []
+        read, last = [], tokens
         for number, block in enumerate(self.blocks):
+            last = tokens
             with self._rounding(tokens):
                 tokens = self._passed(block, tokens)
             if number < first:
@@ -217,7 +227,7 @@ class ViT(Backbone):
                 read.append(rows[:, 0])
             if readout.rows != "class":
                 read.append(rows[:, patches:].mean(dim=1))
-        return torch.cat(read, dim=1)
+        return torch.cat(read, dim=1), last
 
 
 class PatchEmbed(nn.Module):

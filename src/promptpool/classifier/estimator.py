@@ -201,7 +201,7 @@ def _features_kept(classifier: ContinualClassifier, pictures: int) -> Iterator[N
         yield
     finally:
         classifier.holds_features = False
-        learner.frozen.keep()
+        learner.keep_features()
         classifier._empty_stores()
 
 

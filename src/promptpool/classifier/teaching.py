@@ -45,8 +45,8 @@ def teach(
     written = time.monotonic()
     for step in _steps(session, checkpoint):
         report("learning", step.step, step.steps)
-        if learner.reads_frozen and (step.record is not None or time.monotonic() - written >= SECONDS):
-            learner.frozen.keep()
+        if step.record is not None or time.monotonic() - written >= SECONDS:
+            learner.keep_features()
             written = time.monotonic()
     learner.eval()
 

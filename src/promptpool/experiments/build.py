@@ -49,8 +49,10 @@ class SharedCache:
     def frozen(self, key: str, backbone: ViT | ResNet18, view: ImageView, readout: Readout) -> FrozenFeatures:
         """What a readout has of a backbone in a view, with the features that other processes wrote.
 
+        A pass for a wider readout fills the store of f(x)[0] too, from which most methods read.
         Tokens of other backbones and views are let go, so that those in memory never take more than one budget.
         """
+        beside = None if readout == Readout() else self.frozen(key, backbone, view, Readout())
         key = f"{key} {readout}"
         for other in self.features.keys() - {key}:
             self.features[other].drop_tokens()
@@ -59,6 +61,7 @@ class SharedCache:
                 self.features[key] = FrozenFeatures(backbone, view, readout)
             except ValueError as error:  # PROMPTPOOL_MEMORY_GB
                 raise ConfigError(str(error)) from error
+            self.features[key].beside = beside
             if self.folder is not None:
                 self.features[key].share(self.folder)
         return self.features[key]

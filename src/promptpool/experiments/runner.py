@@ -80,13 +80,12 @@ def go_on(built: Built, path: Path, *, seconds: float = 60.0) -> Generator[Step,
                     write_records(path, session.records)
                     write_json(path / TIMES, times)
                     begin = time.monotonic()
-                if step.record is not None and built.learner.reads_frozen:
-                    built.learner.frozen.keep()
+                if step.record is not None:
+                    built.learner.keep_features()
                 yield step
         except GeneratorExit:  # the caller stops between two steps
             save_checkpoint(path / CHECKPOINT, session)
-            if built.learner.reads_frozen:
-                built.learner.frozen.keep()
+            built.learner.keep_features()
             raise
 
 

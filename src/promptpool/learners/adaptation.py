@@ -9,6 +9,7 @@ frozen model has for nothing: the rows depend on which experience came first.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import torch
@@ -36,6 +37,14 @@ class PromptedBackbone(FeatureExtractor):
         super().__init__()
         self.backbone, self.pool = backbone, pool
         self.dim = backbone.dim
+
+    def fingerprint(self) -> str:
+        values = self.pool.top_k, self.pool.vote, self.pool.start_from
+        unit = 1.0 if self.pool.start_from == "range" else float(self.pool.unit)
+        digest = hashlib.sha256(repr((self.backbone.fingerprint(), values, unit)).encode())
+        for rows in (self.pool.keys, self.pool.prompts):
+            digest.update(rows.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def check_readout(self, readout: Readout) -> None:
         self.backbone.check_readout(readout)

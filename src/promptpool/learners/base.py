@@ -235,6 +235,11 @@ class Learner(nn.Module):
         if self.reads_frozen:
             self.frozen.expect(examples)
 
+    def keep_features(self) -> None:
+        """Write the frozen features that were computed where other runs find them, if they are shared."""
+        if self.reads_frozen:
+            self.frozen.keep()
+
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         self.backbone.train(mode and self.train_backbone)

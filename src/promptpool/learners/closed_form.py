@@ -147,6 +147,8 @@ class ClosedForm(Learner):
     def _learned(self, examples: Examples) -> PromptPool:
         """The prompts that these examples teach."""
         learner = prompted_learner(self.vit[0], self.view, self.seed).to(self.device)
+        if self.frozen.beside is not None:
+            learner.frozen = self.frozen.beside  # queries that another run has computed
         learn_prompts(learner, examples)
         return learner.pool
 
@@ -189,7 +191,13 @@ class ClosedForm(Learner):
     def expect(self, examples: Examples) -> None:
         super().expect(examples)
         if self.prompted is not None:
+            self.prompted.share_as(self.frozen)
             self.prompted.expect(examples)
+
+    def keep_features(self) -> None:
+        super().keep_features()
+        if self.prompted is not None:
+            self.prompted.keep()
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
