@@ -18,14 +18,16 @@ from pathlib import Path
 from promptpool.experiments.config import load_config
 from promptpool.files import write_whole
 from promptpool.reproduce.claims import claims as decided
-from promptpool.reproduce.results import read_results
+from promptpool.reproduce.claims import highest
+from promptpool.reproduce.results import Result, read_results
 
 ROOT = Path(__file__).parent.parent
 STORED = ROOT / "src" / "promptpool" / "reproduce" / "stored"
 MINI, SMALL, SMALL_DINOV2 = STORED / "mini", STORED / "small", STORED / "small-dinov2"
 PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-EXTRA = "not in the paper"
+EXTRA, NO_MEMORY, CLOSED_FORM = "not in the paper", "no buffer", "Closed form"
+REGULARISERS = ["EWC", "LwF"]
 SUMMARY = (
     *("FT-seq", "LwF", "L2P", "Masked linear head", "Nearest class mean", "RanPAC", "Closed form"),
     *("BiC", "Upper bound"),
@@ -49,6 +51,8 @@ def filled(text: str, folder: Path = MINI) -> str:
         "search_again": lambda _: search(ROOT / "docs" / "results" / "search_again.csv"),
         "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
         "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),
+        "comparison": lambda _: comparison(ROOT / "docs" / "results" / "recommended.csv"),
+        "answers": lambda _: answers({"": MINI, ", ViT-Ti": SMALL, ", DINOv2-S": SMALL_DINOV2}),
         "small": lambda _: streams(SMALL),
         "small_claims": lambda _: claims(SMALL),
         "small_parts": lambda _: parts(SMALL),
@@ -86,6 +90,58 @@ def streams(folder: Path) -> str:
             cells += [cell(row, "accuracy"), cell(row, "forgetting")] if stream in forgets else [cell(row, "accuracy")]
         body.append(cells)
     return table(head, body, left=3)
+
+
+def answers(folders: dict[str, Path]) -> str:
+    """What a reader asks first, a row for each stream: yes, no or level, and the two numbers."""
+    head = [
+        *("stream", "L2P forgets less than FT-seq", "L2P beats a masked head", "... one prompt", "... EWC and LwF"),
+        *("L2P-R beats all with as large a memory", "the closed form beats all that keep no images"),
+    ]
+    body = []
+    for weights, folder in folders.items():
+        rows = [row for study in ("table1", "table3", "table4") for row in read_results(folder).studies.get(study, [])]
+        for stream in dict.fromkeys(row.stream for row in rows):
+            of = [row for row in rows if row.stream == stream and row.accuracy]
+            keeps_none = [row for row in of if row.group in (NO_MEMORY, EXTRA)]
+            largest = [row for row in of if row.group.endswith("per class")]
+            largest = [row for row in largest if row.group == largest[-1].group]
+            cells = [
+                forgets(keeps_none),
+                *(
+                    beats("L2P", others, keeps_none)
+                    for others in (["Masked linear head"], ["One prompt"], ["EWC", "LwF"])
+                ),
+                beats("L2P-R", [row.method for row in largest if "L2P-R" not in row.method], largest),
+                beats(CLOSED_FORM, [row.method for row in keeps_none if row.method != CLOSED_FORM], keeps_none),
+            ]
+            body.append([stream + weights, *cells])
+    return table(head, body, left=len(head))
+
+
+def forgets(rows: Sequence[Result]) -> str:
+    lost = {row.method: float(row.forgetting) for row in rows if row.forgetting}
+    if not {"L2P", "FT-seq"} <= lost.keys():
+        return "-"
+    return f"{'yes' if lost['L2P'] < lost['FT-seq'] else 'no'}: {lost['L2P']:.1f}, {lost['FT-seq']:.1f}"
+
+
+def beats(method: str, others: Sequence[str], rows: Sequence[Result]) -> str:
+    """The verdict, the method's number and that of the best of the others."""
+    claim = highest("", "", rows, method, others)
+    if claim.lead is None:
+        return "-"
+    number = next(float(row.accuracy) for row in rows if row.method == method)
+    return f"{claim.verdict}: {number:.1f}, {number - claim.lead:.1f}"
+
+
+def comparison(path: Path) -> str:
+    """The means over all streams, in words."""
+    rows = by(read(path), "method")
+    streams = {row["stream"] for of in rows.values() for row in of}
+    means = {method: sum(map(accuracy, of)) / len(of) for method, of in rows.items() if len(of) == len(streams)}
+    said = [f"{method} {mean:.1f}" for method, mean in sorted(means.items(), key=lambda pair: -pair[1])]
+    return prose([f"Accuracy on average over {len(streams)} streams, three seeds: {', '.join(said)}."])
 
 
 def architectures(folder: Path) -> str:
@@ -198,12 +254,12 @@ def recommended(path: Path) -> str:
 
 
 def behind(path: Path) -> str:
-    """How far each method is behind the closed form on the same images, in the order of the streams."""
+    """How far each method is behind the recommended one on the same images, in the order of the streams."""
     columns, body = by(read(path), "stream"), []
     for method, rows in by(read(path), "method").items():
         known = [row for row in rows if row["behind"] != "nan"]
         found = {row["stream"]: f"{float(row['behind']):.1f} ± {float(row['error']):.1f}" for row in known}
-        if method != "Closed form":
+        if method != "Closed form with prompts":
             body.append([method, *(found.get(stream, "-") for stream in columns)])
     return table(["method", *columns], body, left=1)
 

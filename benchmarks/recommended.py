@@ -1,4 +1,4 @@
-"""The closed form beside every method that keeps no old data, on the same images of seven streams.
+"""The recommended method beside all that keep no old data, on the same images of seven streams.
 
     python benchmarks/recommended.py                                          on drawn characters
     python benchmarks/recommended.py --dinov2 FILE --vit-tiny FILE            and on photographs
@@ -7,8 +7,8 @@
 
 Every stream has at least 50 test images of each class, and each method its usual values. A seed decides the training
 images and all random numbers, and on Split glyphs100 the order of classes. Methods are compared image by image: the
-difference to the closed form has the standard error of paired answers, over all images of all seeds. Runs on
-photographs have the values of `promptpool reproduce table1` at the scales small and small-dinov2, and its runs are
+difference to the closed form with prompts has the standard error of paired answers, over all images of all seeds. Runs
+on photographs have the values of `promptpool reproduce table1` at the scales small and small-dinov2, and its runs are
 taken where they were begun. Others are tested after the last task alone. A run that was stopped goes on. What a
 finished one answered to each test image is a line of the file `--out`, and is not measured again; the table is written
 beside it.
@@ -52,9 +52,9 @@ from promptpool.training.evaluation import predict
 from promptpool.training.loop import Session
 from promptpool.training.run_folder import CHECKPOINT, is_run, read_run
 
-RECOMMENDED = "closed-form"
+RECOMMENDED = "closed-form-prompts"
 METHODS = (
-    *(RECOMMENDED, "nearest-mean", "ranpac", "masked-linear", "ft-seq-frozen", "closed-form-prompts"),
+    *("closed-form", "nearest-mean", "ranpac", "masked-linear", "ft-seq-frozen", RECOMMENDED),
     *("l2p", "one-prompt", "lwf", "ewc", "ft-seq"),
 )
 HEADER = ["stream", "method", "seed", "average accuracy", "precision", "seconds", "revision", "right"]
@@ -179,7 +179,7 @@ def add(path: Path, line: list[str]) -> None:
 
 
 def compared(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The table: for each stream and method mean, deviation, and points behind the closed form."""
+    """The table: for each stream and method mean, deviation, and points behind the recommended method."""
     runs: dict[tuple[str, str], dict[str, Sequence[str]]] = {}
     for line in lines:
         runs.setdefault((line[0], line[1]), {})[line[2]] = line

@@ -45,7 +45,7 @@ def claims(results: Results) -> list[Claim]:
     for study in ("table1", "table3", "table4"):
         for stream, rows in _by_stream(results, study).items():
             plain = [row for row in rows if row.group == NO_BUFFER]
-            found.append(_highest("Without a buffer, L2P beats the regularisers", stream, plain, "L2P", ("EWC", "LwF")))
+            found.append(highest("Without a buffer, L2P beats the regularisers", stream, plain, "L2P", ("EWC", "LwF")))
             found += _rehearsal(rows, stream)
     found += [_smaller_buffers(rows, stream) for stream, rows in _by_stream(results, "table1").items()]
     found += _architectures(results.studies.get("table2", []))
@@ -65,7 +65,7 @@ def _rehearsal(rows: Sequence[Result], stream: str) -> Iterable[Claim]:
         rehearsal = [row for row in rows if row.group == group]
         others = tuple(row.method for row in rehearsal if row.method not in (OURS, TRAINED))
         for best in (row.method for row in rehearsal if row.method in (OURS, TRAINED)):
-            yield _highest(f"{best} beats the rehearsal methods, {group}", stream, rehearsal, best, others)
+            yield highest(f"{best} beats the rehearsal methods, {group}", stream, rehearsal, best, others)
 
 
 def _smaller_buffers(rows: Sequence[Result], stream: str) -> Claim:
@@ -111,7 +111,7 @@ def _ablations(rows: Sequence[Result]) -> Iterable[Claim]:
         ("Diversified selection helps unlike tasks", "No diversified selection"),
     ):
         if rows:
-            yield _highest(text, rows[0].stream, rows, "L2P", (less,))
+            yield highest(text, rows[0].stream, rows, "L2P", (less,))
 
 
 def _sharing(shares: dict[str, Matrix]) -> Iterable[Claim]:
@@ -122,7 +122,7 @@ def _sharing(shares: dict[str, Matrix]) -> Iterable[Claim]:
         yield Claim(text, f"{similar}, {unlike}", overlap(first) - overlap(second), numbers, "1")
 
 
-def _highest(text: str, stream: str, rows: Sequence[Result], best: str, others: Sequence[str]) -> Claim:
+def highest(text: str, stream: str, rows: Sequence[Result], best: str, others: Sequence[str]) -> Claim:
     """Whether one method is above all the others."""
     compared = [row for row in rows if row.method in (best, *others)]
     known = {row.method: row.value for row in compared if row.value is not None}
