@@ -27,12 +27,14 @@ VIEW = ImageView(8)
 RANDOM_VIEW = ImageView(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
-# Every learner, and those whose values change what is trained.
+# Every learner, and those whose values change what is trained or kept.
 METHODS: dict[str, Callable[..., Learner]] = {
     **LEARNERS,
     "ft-seq-blocks": partial(LEARNERS["ft-seq"], train_embedding=False),
     "l2p-enter": partial(LEARNERS["l2p"], enter=1),
     "l2p-r-trained": partial(LEARNERS["l2p-r"], train_backbone=True),
+    "l2p-tokens": partial(LEARNERS["l2p"], start_from="tokens"),
+    "ranpac-sums": partial(LEARNERS["ranpac"], choose_by="sums"),
 }
 # What a learner must be given on a stream this small.
 VALUES: dict[str, dict[str, Any]] = {
@@ -46,7 +48,9 @@ VALUES: dict[str, dict[str, Any]] = {
     "gdumb": {"capacity": 24, "epochs": 8, "batch_size": 8, "highest_rate": 0.02},
     "l2p-r": {"capacity": 24},
     "l2p-r-trained": {"capacity": 24},
+    "l2p-tokens": {"loss_classes": "seen"},  # a mask leaves the scores of old patterns above those of new ones here
     "ranpac": {"projections": 100},
+    "ranpac-sums": {"projections": 100},
     "closed-form": {"projections": 100},
 }
 ON_RESNET = ("dualnet",)  # learners that need one; the others are tested on a ViT

@@ -20,10 +20,9 @@ import pytest
 import torch
 
 from doubles import double_precision, double_view
-from promptpool.learners import LEARNERS
 from promptpool.losses import only
 from promptpool.training.loop import Session
-from toys import toy_learner, toy_plan, toy_stream, toy_view
+from toys import METHODS, toy_learner, toy_plan, toy_stream, toy_view
 
 GOLDEN = Path(__file__).with_name("golden.json")
 # Many steps of these blow up the last bit of a double a billionfold: a few tell as much.
@@ -55,7 +54,7 @@ def run(name: str, **values: Any) -> tuple[dict[str, Any], float]:
     return {"counts": counts, "scores": [square for square, _ in found]}, min(least for _, least in found)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", METHODS)
 def test_counts_and_scores_are_as_they_were(name: str) -> None:
     found, least = run(name)
     known = json.loads(GOLDEN.read_text())[name]
@@ -80,5 +79,5 @@ def test_no_two_learners_are_the_same() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     known = json.loads(GOLDEN.read_text())
-    lines = [f"{json.dumps(name)}: {json.dumps(known.get(name) or run(name)[0])}" for name in LEARNERS]
+    lines = [f"{json.dumps(name)}: {json.dumps(known.get(name) or run(name)[0])}" for name in METHODS]
     GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
