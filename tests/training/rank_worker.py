@@ -3,8 +3,9 @@
     torchrun --nproc-per-node 2 rank_worker.py FOLDER
 
 Each learner also goes on from a checkpoint that it leaves on its way. Rank 0 leaves the final weights and records in
-FOLDER, and there too the Fisher information of EWC, what is fitted on fewer rows than ranks and what trials of prompts
-decide. One start serves all, because torch takes longer to start than most of it.
+FOLDER, and there too all that learners end with which solve equations, the Fisher information of EWC, what is fitted on
+fewer rows than ranks and what trials of prompts decide. One start serves all, because torch takes longer to start than
+most of it.
 """
 
 from __future__ import annotations
@@ -27,16 +28,25 @@ from promptpool.files import write_whole
 from promptpool.learners.base import Learner
 from promptpool.learners.state import state
 from promptpool.training.checkpoint import learn, save_checkpoint
+from promptpool.training.evaluation import predict
 from promptpool.training.loop import Session
 from promptpool.training.record import Record
-from toys import METHODS, RANDOM_VIEW, THREADS, toy_learner, toy_plan_for_ranks, toy_stream
+from toys import METHODS, RANDOM_VIEW, THREADS, tensors, toy_learner, toy_plan_for_ranks, toy_stream
 
 IN_PARTS = ("l2p", "ft-seq")
+SOLVED = ("closed-form", "nearest-mean", "ranpac", "ranpac-sums")  # from sums in double precision
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
     weights: dict[str, torch.Tensor] = state(learner)["weights"]
     return weights
+
+
+def solved(learner: Learner) -> dict[str, torch.Tensor]:
+    """Everything that a learner ends with, and the label that it gives to each test image."""
+    labels = [predict(learner, test.batch(slice(None))) for test in toy_stream(per_class=15).tests]
+    numbers = {str(place): value.clone() for place, value in enumerate(tensors(state(learner)))}
+    return {**numbers, "labels": torch.cat(labels)}
 
 
 def assert_one_model(learner: Learner) -> None:
@@ -70,6 +80,8 @@ def every_learner(folder: Path) -> None:
         again = resumed(name, folder / f"{name}.checkpoint")
         assert [r.to_json() for r in again] == [r.to_json() for r in records]
         leave(weights_of(learner), folder / f"{name}.safetensors")
+        if name in SOLVED:
+            leave(solved(learner), folder / f"{name}.solved.safetensors")
         if distributed.rank() == 0:
             write_whole(folder / f"{name}.jsonl", "\n".join(record.to_json() for record in records).encode())
 

@@ -11,7 +11,7 @@ import torch
 from fisher_on_ranks import CASES, information
 from fits_on_ranks import CASES as FITS
 from fits_on_ranks import fitted
-from rank_worker import IN_PARTS
+from rank_worker import IN_PARTS, SOLVED, solved
 from safetensors.torch import load_file
 from trials_on_ranks import tried
 
@@ -61,6 +61,17 @@ def test_two_ranks_equal_one_process(name: str, two_ranks: Path) -> None:
         assert (ours.correct, ours.total, ours.facts) == (theirs.correct, theirs.total, theirs.facts)
         assert ours.by_class == theirs.by_class
         assert ours.loss == (None if theirs.loss is None else pytest.approx(theirs.loss, rel=1e-4))
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_two_ranks_solve_the_equations_of_one_process(name: str, two_ranks: Path) -> None:
+    learner = toy_learner(name)
+    list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+    expected, found = solved(learner), load_file(two_ranks / f"{name}.solved.safetensors")
+    assert torch.equal(found["labels"], expected["labels"])
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
