@@ -56,6 +56,16 @@ def test_the_same_size_changes_nothing() -> None:
     torch.testing.assert_close(ImageView(16).plain(x), x.float() / 255)
 
 
+def test_the_same_size_is_what_the_products_give_to_the_bit() -> None:
+    x = torch.randint(0, 256, (3, 3, 20, 20), dtype=torch.uint8)
+    box, no, yes = (
+        torch.tensor([[0.0, 0.0, 1.0, 1.0]], dtype=torch.float64),
+        torch.tensor([False]),
+        torch.tensor([True]),
+    )
+    assert torch.equal(resample(x, box, no, 20), resample(x.flip(3), box, yes, 20))  # only the first is taken as it is
+
+
 def test_images_of_different_sizes_share_a_view() -> None:
     view = ImageView(10)
     for high, wide in ((3, 40), (10, 10), (64, 21)):
