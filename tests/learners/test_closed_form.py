@@ -156,6 +156,18 @@ def test_a_class_taken_out_was_never_there() -> None:
     assert len(learner.rows) == 9 * (CLASSES - 2)
 
 
+@pytest.mark.parametrize("values", [case for case in CASES if "keep" not in case], ids=str)
+def test_sums_alone_forget_a_class_whose_images_are_given_again(values: dict[str, Any]) -> None:
+    learner = learned(list(range(CLASSES)), **values)
+    learner.join(learned([1, CLASSES - 1], step=4, **values), -1)
+    other = learned([c for c in range(CLASSES) if c not in (1, CLASSES - 1)], **values)
+    other.grow(CLASSES)
+    other.before_evaluation()
+    same(learner.eval(), other)
+    with pytest.raises(ValueError, match="examples that are not in the sums"):
+        learner.join(learned([1], **values), -1)
+
+
 def test_forgetting_all_leaves_nothing() -> None:
     learner = learned([0, 1], keep="features")
     learner.forget([0, 1])
@@ -169,11 +181,34 @@ def test_forgetting_all_leaves_nothing() -> None:
 
 
 def test_sums_alone_refuse_to_forget_and_rows_to_be_subtracted() -> None:
-    with pytest.raises(ValueError, match="only with keep = 'features'"):
+    with pytest.raises(ValueError, match=r"only with keep = 'features', or by join\(other, -1\) where other"):
         learned([0, 1]).forget([0])
     kept = learned([0, 1], keep="features")
     with pytest.raises(ValueError, match="forget classes instead"):
         kept.join(learned([1], keep="features"), -1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"classifier": "gaussian"},
+        {"classifier": "ridge", "ridge": 3.0},
+        {"projections": 0},
+        {"projections": 80, "seed": 1},
+        {"shrinkage": 0.2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("old_values", [{}, {"classifier": "ridge", "projections": 20}], ids=str)
+def test_kept_rows_teach_a_learner_of_other_values(old_values: dict[str, Any], values: dict[str, Any]) -> None:
+    old = learned(list(range(CLASSES)), keep="features", **old_values)
+    new = learner_of(keep="features", **values)
+    new.add_rows(old.rows, old.labels, old.ids)
+    other = learned(list(range(CLASSES)), keep="features", **values)
+    same(new.eval(), other)
+    new.forget([2])
+    other.forget([2])
+    same(new, other)
 
 
 @pytest.mark.parametrize("values", [{"seed": 1}, {"projections": 51}, {"readout_blocks": 1}])

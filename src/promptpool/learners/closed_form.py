@@ -337,7 +337,10 @@ class ClosedForm(Learner):
     def take_out(self, gone: Tensor) -> None:
         """Take examples out, as if they had never been learned: [n], True for those of the kept rows that go."""
         if self.keep != "features":
-            raise ValueError("keep = 'sums': examples can be taken out only with keep = 'features'")
+            raise ValueError(
+                "keep = 'sums': examples can be taken out only with keep = 'features', or by join(other, -1) where "
+                "other was taught the same images"
+            )
         with distributed.alone():
             self._change(self.rows[gone], self.labels[gone], -1)
         self.rows, self.labels, self.ids = self.rows[~gone], self.labels[~gone], self.ids[~gone]
