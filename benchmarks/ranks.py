@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from idle import MOST, busy, refuse_if_busy
+from idle import MOST, Meanwhile, refuse_if_busy
 
 from promptpool.metrics import average_accuracy
 from promptpool.training.run_folder import TIMES, read_run
@@ -62,7 +62,7 @@ def main() -> None:
     values = [word for word in given.words if "=" in word]
     for name in ("scale", "data"):
         values += [f"--{name}", getattr(given, name)] if getattr(given, name) else []
-    shares = [busy()]
+    meanwhile = Meanwhile()
     print("| run | one process, s | two, s | times as fast | accuracy, one | two |\n|---|---:|---:|---:|---:|---:|")
     for run in (word for word in given.words if "=" not in word):
         found: dict[int, list[Ended]] = {ranks: [] for ranks in RANKS}
@@ -72,9 +72,8 @@ def main() -> None:
         one, two = (median(each.seconds for each in found[ranks]) for ranks in RANKS)
         accuracies = " | ".join(f"{found[ranks][0].accuracy:.2f}" for ranks in RANKS)
         print(f"| {run} | {one:.1f} | {two:.1f} | {one / two:.2f} | {accuracies} |", flush=True)
-        shares.append(busy())
-    if max(shares) > MOST:
-        print(f"\nno verdict: other processes took up to {max(shares):.0%} of the processors meanwhile")
+    if meanwhile.share() > MOST:
+        print(f"\nno verdict: other processes took {meanwhile.share():.0%} of the processors meanwhile")
 
 
 if __name__ == "__main__":

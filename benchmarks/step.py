@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 from floor import Floor, backward, forward
-from idle import MOST, busy, refuse_if_busy
+from idle import MOST, Meanwhile, refuse_if_busy
 from models import CLASSES, SIZES, TITLES, Material, material, shape_of
 from step_memory import peak
 from step_table import Measured, drawn, judged, table, written
@@ -123,12 +123,13 @@ def main() -> None:
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy, and judge nothing")
     given = parser.parse_args()
     refuse_if_busy(anyway=given.anyway)
-    shares, rows, products = [busy()], [], []
+    shares, rows, products = [], [], []
     for size in given.sizes:
         for what in (TRAINING, EVALUATION):
+            meanwhile = Meanwhile()
             more, floor = measured(size, what, given)
             rows += more
-            shares.append(busy())
+            shares.append(meanwhile.share())
             products += [f"\n{TITLES[size]}, {what}, a batch of {given.batch}:\n", *floor.lines()]
     print(f"batches of {given.batch}, {torch.get_num_threads()} threads, {given.rounds} rounds: median (quartiles)\n")
     print("\n".join(table(rows)))

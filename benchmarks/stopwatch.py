@@ -83,6 +83,7 @@ def watching() -> Iterator[Stopwatch]:
     parts: list[tuple[Any, str, str]] = [
         (L2P, "step", "steps"),
         (FrozenFeatures, "__call__", "features"),
+        (FrozenFeatures, "with_tokens", "queries and tokens"),
         (ImageView, "plain", "views"),
         (Examples, "batch", "data"),
         (loop, "count_correct", "evaluation"),
