@@ -24,6 +24,8 @@ from safetensors.torch import save_file
 from trials_on_ranks import tried
 
 from promptpool import distributed
+from promptpool.backbones.token_store import TokenStore
+from promptpool.data.stream import Batch
 from promptpool.files import write_whole
 from promptpool.learners.base import Learner
 from promptpool.learners.state import state
@@ -94,6 +96,23 @@ def in_parts(folder: Path) -> None:
         leave(weights_of(learner), folder / f"{name}.parts.safetensors")
 
 
+def assert_features_are_computed_once() -> None:
+    """Each image's query is computed by one rank alone, though an epoch deals images out anew."""
+    learner, computed = toy_learner("l2p"), list[int]()
+    add = learner.frozen._read
+
+    def noted(batch: Batch, tokens: TokenStore | None) -> torch.Tensor:
+        before = len(learner.frozen)
+        found = add(batch, tokens)
+        computed.extend([*learner.frozen._slots][before:])
+        return found
+
+    learner.frozen._read = noted  # type: ignore[method-assign]
+    list(learn(learner, toy_stream(per_class=15), toy_plan_for_ranks()))
+    everyone = distributed.gather(torch.tensor(computed))
+    assert len(everyone) == len(everyone.unique()) > 0
+
+
 def leave(found: dict[str, torch.Tensor], path: Path) -> None:
     if distributed.rank() == 0:
         save_file({key: value.contiguous() for key, value in found.items()}, path)
@@ -105,6 +124,7 @@ def main() -> None:
     distributed.start()
     every_learner(folder)
     in_parts(folder)
+    assert_features_are_computed_once()
     fisher = {f"{case}/{key}": value for case, made in FISHER.items() for key, value in information(*made).items()}
     leave(fisher, folder / "fisher.safetensors")
     fits = {f"{case}/{key}": value for case, made in FITS.items() for key, value in fitted(*made).items()}

@@ -29,6 +29,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from promptpool import distributed
 from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
 from promptpool.backbones.chunks import CHUNK, Chunk, Chunks
 from promptpool.backbones.feature_files import FeatureFiles
@@ -119,7 +120,7 @@ class FrozenFeatures:
         return features
 
     def _take(self, ids: dict[int, int], features: Tensor) -> None:
-        """Take features of a chunk that another store's pass has made, of the ids that are new here."""
+        """Take rows that were computed elsewhere, of the ids that are new here."""
         new = {place: identity for place, identity in ids.items() if identity not in self._slots}
         if new:
             self._make_room(len(new))
@@ -154,6 +155,22 @@ class FrozenFeatures:
             new = [(identity, row) for row, identity in enumerate(ids) if identity not in self._slots]
             self._slots.update((identity, (len(self._tables), row)) for identity, row in new)
             self._tables.append(rows)
+
+    def exchange(self, examples: Examples) -> None:
+        """Of several ranks, compute this one's part of the features of these examples and take the others' parts.
+
+        Each rank has the same examples. More than find room in memory are left to be computed when they are asked for.
+        """
+        known = torch.tensor([identity in self._slots for identity in examples.ids.tolist()])
+        wanted = examples.select(distributed.total((~known).long()).nonzero().flatten())
+        if not 0 < len(wanted) <= self._most:
+            return
+        part = wanted.select(distributed.rank_slice(len(wanted)))
+        self.expect(part)
+        for batch in part.batches(32):
+            self(batch)
+        rows = distributed.gather(self._rows(part.ids.tolist()))
+        self._take(dict(enumerate(distributed.gather(part.ids).tolist())), rows)
 
     def share_as(self, other: FrozenFeatures) -> None:
         """Share the folder of another store, if it has one."""

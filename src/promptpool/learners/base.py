@@ -197,6 +197,11 @@ class Learner(nn.Module):
         return self.keeps_original or not self.train_backbone
 
     @property
+    def trains_on_features(self) -> bool:
+        """True if a step of training reads the frozen features of its examples."""
+        return not self.train_backbone and self.view.fixed
+
+    @property
     def answers_from_features(self) -> bool:
         """True if scores are a function of what is read of the frozen backbone, and the image itself is not needed."""
         return not self.train_backbone

@@ -55,6 +55,10 @@ class PromptedLearner(Learner):
         self.query_view = query_view
 
     @property
+    def trains_on_features(self) -> bool:
+        return self.view.fixed or self.query_view == "plain"
+
+    @property
     def answers_from_features(self) -> bool:
         return False
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, one_of, whole_number, zero_or_more
-from promptpool.data.stream import Batch, Experience, Stream, in_memory
+from promptpool.data.stream import Batch, Examples, Experience, Stream, in_memory
 from promptpool.data.workers import in_advance
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
@@ -117,7 +117,7 @@ class Session:
             if self.descend is None:
                 self.begin(experience)
             loss, epochs = None, self.epochs(experience)
-            self.learner.expect(self.learner.training_examples(experience))
+            self._announce(self.learner.training_examples(experience), epochs)
             while self.epoch_index < epochs:
                 batches = self.order(experience).split(self.plan.batch_size)[: self._batches(experience)]
                 with closing(self._shown(experience, batches[self.batch_index :])) as shown:
@@ -130,6 +130,12 @@ class Session:
                 self.epoch_index, self.batch_index = self.epoch_index + 1, 0
             record = self._end(experience)
             yield Step(experience.index, epochs - 1, self.step_count, steps, loss, record)
+
+    def _announce(self, examples: Examples, epochs: int) -> None:
+        """Tell the learner what comes; ranks share the features of what every one of them will see sooner or later."""
+        if distributed.world() > 1 and epochs > 1 and self.learner.trains_on_features:
+            self.learner.frozen.exchange(examples)
+        self.learner.expect(examples)
 
     def make_descent(self) -> Descent:
         """An optimiser, new and without momentum, for what the learner now trains."""
