@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from collections.abc import Iterable
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from threading import Thread
 
@@ -18,7 +21,10 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.data.stream import Batch
 from promptpool.data.views import ImageView
 from promptpool.experiments.build import SharedCache
-from toys import VIEW, toy_backbone, toy_examples
+from toys import THREADS, VIEW, toy_backbone, toy_examples
+
+MAPS = Path("/proc/self/maps")  # what is mapped into the memory of this process, where the system tells
+SEEDS = range(24)  # of the batches that two processes ask for
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +235,7 @@ def test_a_cache_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def write_often(folder: Path, seeds: range) -> None:
+def write_often(folder: Path, seeds: Iterable[int]) -> None:
     for seed in seeds:
         filled(folder, seed)
 
@@ -241,3 +247,47 @@ def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(opened(tmp_path)) == 12 * 30
+
+
+def fill_and_read(folder: Path, found: Path, seeds: list[int], together: Barrier) -> None:
+    """What one of two processes does: compute and write, and when both have, read everything."""
+    torch.set_num_threads(THREADS)
+    feature_files.MANY = 2  # files are joined at almost every write
+    together.wait(120)
+    write_often(folder, seeds)
+    together.wait(120)
+    frozen = opened(folder)
+    save_file({str(seed): without_computing(frozen, batch(seed)) for seed in SEEDS}, found)
+
+
+def test_two_processes_fill_a_folder_at_once_and_read_all(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    together, folder, found = context.Barrier(2), tmp_path / "features", [tmp_path / "first", tmp_path / "second"]
+    orders = [[*SEEDS], [*reversed(SEEDS)]]  # they meet in the middle
+    processes = [
+        context.Process(target=fill_and_read, args=(folder, path, order, together))
+        for path, order in zip(found, orders, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    read = [load_file(path) for path in found]
+    for seed in SEEDS:
+        assert all(torch.equal(rows[str(seed)], computed(seed)) for rows in read)
+    assert {path.suffix for path in files(folder)} == {".safetensors"}
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="the system does not tell what is mapped")
+def test_rows_of_files_are_mapped_into_memory(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (path,) = files(tmp_path)
+    assert str(path) not in MAPS.read_text()
+    frozen = opened(tmp_path)
+    rows = frozen._tables[-1]
+    mapped = [line.split()[0].split("-") for line in MAPS.read_text().splitlines() if line.endswith(str(path))]
+    assert len(rows) == 30
+    assert any(int(begin, 16) <= rows.data_ptr() < int(end, 16) for begin, end in mapped)
+    del frozen, rows
+    assert str(path) not in MAPS.read_text()
