@@ -54,9 +54,12 @@ class FeatureFiles:
             yield ids.tolist(), rows
 
     def _read(self, path: Path) -> tuple[Tensor, Tensor]:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            ids, rows = file.get_tensor("ids"), file.get_tensor("features")
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                ids, rows = file.get_tensor("ids"), file.get_tensor("features")
+        except RuntimeError as error:  # torch opens the file a second time, and another process may have joined it
+            raise FileNotFoundError(f"{path}: {error}") from error
         fits = (
             metadata.get("of") == self.fingerprint
             and ids.dtype == torch.long
