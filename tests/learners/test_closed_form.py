@@ -186,6 +186,9 @@ def test_sums_alone_refuse_to_forget_and_rows_to_be_subtracted() -> None:
     kept = learned([0, 1], keep="features")
     with pytest.raises(ValueError, match="forget classes instead"):
         kept.join(learned([1], keep="features"), -1)
+    kept = learned([0], keep="features")
+    with pytest.raises(ValueError, match="rows are learned as they are only with keep = 'features'"):
+        learner_of(keep="sums").add_rows(kept.rows, kept.labels, kept.ids)
 
 
 @pytest.mark.parametrize(

@@ -356,6 +356,8 @@ class ClosedForm(Learner):
 
     def add_rows(self, rows: Tensor, labels: Tensor, ids: Tensor) -> None:
         """Learn rows as `read` gives them, with the ids of their examples; needs keep = "features"."""
+        if self.keep != "features":
+            raise ValueError("keep = 'sums': rows are learned as they are only with keep = 'features'")
         self.add_waiting()
         self.grow(int(labels.max()) + 1 if len(labels) else 0)
         with distributed.alone():
