@@ -26,9 +26,11 @@ from promptpool.data.stream import Examples, concatenate
 from promptpool.experiments.build import build
 from promptpool.experiments.config import load_config
 from promptpool.files import write_whole
+from promptpool.learners import adaptation
 from promptpool.learners.adaptation import PromptedBackbone, learn_prompts, prompted_learner
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.trial import compared, halves
+from promptpool.prompts import STARTS
 
 ONE_IN = 5  # images of a class is held out, to judge by other images
 
@@ -152,6 +154,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=25, help="training images per class")
     parser.add_argument("--tasks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", choices=STARTS, help="how prompts start, if not as the closed form has it")
+    parser.add_argument("--precision", default="single", help="of the transformer's products")
     parser.add_argument("--out", type=Path, default=Path("runs/adapt"))
     given = parser.parse_args()
     values = [f"backbone.name={given.weights}", f"dataset.train_per_class={given.images}", f"seed={given.seed}"]
@@ -159,11 +163,15 @@ def main() -> None:
         values += [f"backbone.image_size={given.image_size}"]
     if given.benchmark == "cifar100":
         values += ["dataset.test_per_class=none", "dataset.held_out=20"]
+    if given.start:
+        adaptation.VALUES["start_from"] = given.start
+    values += [f"backbone.precision={given.precision}"]
     scale = "small" if given.benchmark == "cifar100" else "mini"
     built = build(load_config(f"{given.benchmark}-closed-form-prompts", values, scale=scale))
     if not isinstance(built.learner, ClosedForm):
         raise TypeError(f"{type(built.learner).__name__}: prompts are tried for the closed form")
-    out = given.out / f"{given.benchmark}-{Path(given.weights).stem}-{given.images}-{given.tasks}-{given.seed}"
+    name = f"{given.benchmark}-{Path(given.weights).stem}-{given.images}-{given.tasks}-{given.seed}"
+    out = given.out / "-".join([name, given.precision, *filter(None, [given.start])])
     trains = [experience.train for experience in built.stream.experiences[: given.tasks]]
     tests = concatenate(built.stream.tests[: given.tasks])
     judge(Setting(built.learner, trains[0], concatenate(trains), tests, out), given.tasks)
