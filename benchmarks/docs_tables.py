@@ -49,6 +49,7 @@ def filled(text: str, folder: Path = MINI) -> str:
         "summary": summary,
         "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
         "search_again": lambda _: search(ROOT / "docs" / "results" / "search_again.csv"),
+        "heads": lambda _: heads(ROOT / "docs" / "results" / "closed_form.csv"),
         "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
         "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),
         "comparison": lambda _: comparison(ROOT / "docs" / "results" / "recommended.csv"),
@@ -231,6 +232,21 @@ def search(path: Path) -> str:
             texts.append(f"**{text}**" if load_config(name, [many, *given]) == chosen else text)
         body.append([method, "; ".join(texts)])
     return table(["method", "lines"], body)
+
+
+def heads(path: Path) -> str:
+    """Heads in closed form on features of held-out images; bold is the best of a row."""
+    lines = read(path)
+    names = list(dict.fromkeys(line["head"] for line in lines))
+    rows: dict[tuple[str, ...], Row] = {}
+    for line in lines:
+        key = line["weights"].partition(".")[0], line["images per class"], line["blocks"]
+        rows.setdefault(key, {})[line["head"]] = line["accuracy"]
+    body = []
+    for key, found in rows.items():
+        best = max(found.values(), key=float)
+        body.append([*key, *(f"**{found[name]}**" if found[name] == best else found[name] for name in names)])
+    return table(["weights", "images per class", "blocks", *names], body, left=1)
 
 
 def recommended(path: Path) -> str:
