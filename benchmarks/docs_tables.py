@@ -142,7 +142,7 @@ def comparison(path: Path) -> str:
     streams = {row["stream"] for of in rows.values() for row in of}
     means = {method: sum(map(accuracy, of)) / len(of) for method, of in rows.items() if len(of) == len(streams)}
     said = [f"{method} {mean:.1f}" for method, mean in sorted(means.items(), key=lambda pair: -pair[1])]
-    return prose([f"Accuracy on average over {len(streams)} streams, three seeds: {', '.join(said)}."])
+    return prose([f"Accuracy on average over {len(streams)} streams: {', '.join(said)}."])
 
 
 def architectures(folder: Path) -> str:
