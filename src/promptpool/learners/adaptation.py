@@ -26,7 +26,7 @@ from promptpool.prompts import PromptPool
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 5, 8, 0.001
 LEAST_STEPS = 300
-# They serve backbones of any scale of tokens.
+# Scaled to the tokens of any backbone; with DINOv2-S a start from tokens gains nothing either (docs/results/search.md).
 VALUES: dict[str, Any] = {"start": (-1.0, 1.0), "start_from": "scaled", "order": "class-first", "position": "class"}
 
 
