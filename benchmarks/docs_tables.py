@@ -240,8 +240,8 @@ def heads(path: Path) -> str:
     names = list(dict.fromkeys(line["head"] for line in lines))
     rows: dict[tuple[str, ...], Row] = {}
     for line in lines:
-        key = line["weights"].partition(".")[0], line["images per class"], line["blocks"]
-        rows.setdefault(key, {})[line["head"]] = line["accuracy"]
+        place = line["weights"].partition(".")[0], line["images per class"], line["blocks"]
+        rows.setdefault(place, {})[line["head"]] = line["accuracy"]
     body = []
     for key, found in rows.items():
         best = max(found.values(), key=float)
