@@ -58,11 +58,15 @@ def material(size: str, batch: int, prompt_length: int = 5) -> Material:
     return Material(learner, images)
 
 
+def vit_of(learner: L2P) -> ViT:
+    if not isinstance(learner.backbone, ViT):
+        raise ValueError(f"backbone = {type(learner.backbone).__name__}: this is about a ViT")
+    return learner.backbone
+
+
 def shape_of(learner: L2P, batch: int) -> Shape:
     """What the floor of a learner's step depends on."""
-    vit = learner.backbone
-    if not isinstance(vit, ViT):
-        raise ValueError(f"backbone = {type(vit).__name__}: the floor is that of a ViT")
+    vit = vit_of(learner)
     return Shape(
         batch=batch,
         tokens=vit.pos_embed.shape[1],

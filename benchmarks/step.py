@@ -5,9 +5,10 @@
     python benchmarks/step.py --sizes base --products      and the floor's list of matrix products
 
 Textbook: two whole passes with two copies of the model (textbook.py). First epoch: ours, with no query kept yet. Ours:
-with queries kept, as in all other epochs. Floor: the matrix products that no version can leave out (floor.py).
-Training is the step of a batch from raw images to new values, evaluation the scores of a batch. On a machine that does
-other work nothing is judged.
+with queries kept, as in all other epochs. By oneDNN: the same two with `backbone.products=onednn`. In halves: ours with
+`plan.micro_batch` at half the batch. Both are the same step up to rounding. Floor: the matrix products that no version
+can leave out, each by the faster library (floor.py). Training is the step of a batch from raw images to new values,
+evaluation the scores of a batch. On a machine that does other work nothing is judged.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import NamedTuple
 import torch
 from floor import Floor, backward, forward
 from idle import MOST, Meanwhile, refuse_if_busy
-from models import CLASSES, SIZES, TITLES, Material, material, shape_of
+from models import CLASSES, SIZES, TITLES, Material, material, shape_of, vit_of
 from step_memory import peak
-from step_table import Measured, drawn, judged, table, written
+from step_table import FIRST, FIRST_ONEDNN, HALVES, ONEDNN, OURS, TEXTBOOK, Measured, drawn, judged, tables, written
 from textbook import Textbook
 
 from promptpool.backbones.features import FrozenFeatures
@@ -32,7 +33,7 @@ from promptpool.optim import Descent
 
 Work = Callable[[], object]
 TRAINING, EVALUATION = "training", "evaluation"
-WHO = ("textbook", "first epoch", "ours", "floor")
+MEMORY_OF = (TEXTBOOK, OURS, HALVES, ONEDNN)
 
 
 class Contestant(NamedTuple):
@@ -49,12 +50,16 @@ def textbook(found: Material, what: str) -> Contestant:
     return Contestant(partial(model.predict, batch.x, classes), lambda: None)
 
 
-def ours(found: Material, what: str, *, kept: bool) -> Contestant:
-    learner, images = found.learner, found.images
-    batch, descend = found.batch, Descent([p for p in learner.parameters() if p.requires_grad])
+def ours(
+    found: Material, what: str, *, kept: bool = True, products: str = "torch", micro_batch: int | None = None
+) -> Contestant:
+    learner, images, batch = found.learner, found.images, found.batch
+    transformer = vit_of(learner)
+    descend = Descent([p for p in learner.parameters() if p.requires_grad], micro_batch=micro_batch)
 
     def before() -> None:
         learner.train(what == TRAINING)
+        transformer.compute_by(products)
         learner.frozen = FrozenFeatures(learner.backbone, learner.view)
         learner.expect(images)
         if kept:
@@ -68,18 +73,23 @@ def ours(found: Material, what: str, *, kept: bool) -> Contestant:
     return Contestant(partial(learner.step, batch, descend) if what == TRAINING else predict, before)
 
 
-def contestants(found: Material, what: str) -> dict[str, Contestant]:
-    return {
-        "textbook": textbook(found, what),
-        "first epoch": ours(found, what, kept=False),
-        "ours": ours(found, what, kept=True),
+def contestants(found: Material, what: str) -> dict[str, Callable[[], Contestant]]:
+    """Who is timed, each made when it is asked for."""
+    every: dict[str, Callable[[], Contestant]] = {
+        TEXTBOOK: partial(textbook, found, what),
+        FIRST: partial(ours, found, what, kept=False),
+        OURS: partial(ours, found, what),
+        FIRST_ONEDNN: partial(ours, found, what, kept=False, products="onednn"),
+        ONEDNN: partial(ours, found, what, products="onednn"),
     }
+    if what == EVALUATION:
+        return every
+    return every | {HALVES: partial(ours, found, what, micro_batch=-(-len(found.batch.y) // 2))}
 
 
 def made(size: str, batch: int, length: int, what: str, who: str) -> Work:
     """A step for a process of its own, with nothing beside it."""
-    found = material(size, batch, length)
-    contestant = textbook(found, what) if who == "textbook" else ours(found, what, kept=who == "ours")
+    contestant = contestants(material(size, batch, length), what)[who]()
     contestant.before()
     return contestant.work
 
@@ -89,8 +99,8 @@ def measured(size: str, what: str, given: argparse.Namespace) -> tuple[list[Meas
     found = material(size, given.batch, given.prompt_length)
     shape = shape_of(found.learner, given.batch)
     floor = Floor([*forward(shape), *(backward(shape) if what == TRAINING else [])])
-    seconds: dict[str, list[float]] = {who: [] for who in WHO}
-    timed = contestants(found, what)
+    timed = {who: make() for who, make in contestants(found, what).items()}
+    seconds: dict[str, list[float]] = {who: [] for who in (*timed, "floor")}
     for _ in range(given.rounds + 1):
         for who, contestant in timed.items():
             contestant.before()
@@ -100,12 +110,12 @@ def measured(size: str, what: str, given: argparse.Namespace) -> tuple[list[Meas
         seconds["floor"].append(floor())
     del timed, found
     rows = []
-    for who in WHO:
+    for who in seconds:
         make, small = (
             partial(made, model, count, given.prompt_length, what, who)
             for model, count in ((size, given.batch), ("mini", 1))
         )
-        memory = peak(make, small) if who in ("textbook", "ours") else None
+        memory = peak(make, small) if who in MEMORY_OF else None
         rates = [given.batch / value for value in seconds[who][1:]]
         rows.append(Measured(TITLES[size], what, who, rates, memory))
     return rows, floor
@@ -132,7 +142,7 @@ def main() -> None:
             shares.append(meanwhile.share())
             products += [f"\n{TITLES[size]}, {what}, a batch of {given.batch}:\n", *floor.lines()]
     print(f"batches of {given.batch}, {torch.get_num_threads()} threads, {given.rounds} rounds: median (quartiles)\n")
-    print("\n".join(table(rows)))
+    print("\n".join(tables(rows)))
     if given.products:
         print("\n".join(products))
     if max(shares) > MOST:

@@ -36,14 +36,17 @@ def outcome(trials: list[Trial], *, needed: int | None = None) -> Outcome:
 
 
 def test_each_choice_differs_by_one_value() -> None:
-    found = list(alternatives(USUAL, threads=[1, 2], tests=200, transformer=True, compiler=True))
+    found = list(alternatives(USUAL, threads=[1, 2], tests=200, transformer=True, cpu=True, compiler=True))
     assert [choice.named(USUAL) for choice in found] == [
         "backbone.precision=bfloat16",
+        "backbone.products=onednn",
         "1 thread",
         "plan.test_batch_size=32",
         "backbone.compile=true",
     ]
-    found = list(alternatives(USUAL, threads=[2], tests=20, transformer=False, compiler=False))
+    found = list(alternatives(USUAL, threads=[], tests=20, transformer=True, cpu=False, compiler=False))
+    assert [choice.named(USUAL) for choice in found] == ["backbone.precision=bfloat16"]
+    found = list(alternatives(USUAL, threads=[2], tests=20, transformer=False, cpu=True, compiler=False))
     assert found == []
     assert USUAL.named(USUAL) == "as it is"
 

@@ -150,6 +150,18 @@ def test_a_dry_run_writes_nothing_and_says_what_it_costs(preset: Path, tmp_path:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(("values", "said"), [([], True), (["backbone.precision=bfloat16"], False)])
+def test_a_dry_run_says_which_products_are_likely_faster(
+    preset: Path, monkeypatch: pytest.MonkeyPatch, values: list[str], said: bool
+) -> None:
+    monkeypatch.setattr("promptpool.cli.run.suited", lambda: "onednn")
+    found = CliRunner().invoke(app, ["run", str(preset), *values, "--dry-run"], env={"COLUMNS": "160"})
+    assert ("backbone.products=onednn (promptpool tune measures it)" in found.output) == said
+    found = CliRunner().invoke(app, ["run", str(preset), "backbone.products=onednn", "--dry-run"])
+    assert found.exit_code == 0, found.output
+    assert "promptpool tune" not in found.output
+
+
 def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
     preset = small_preset(tmp_path)

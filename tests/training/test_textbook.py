@@ -119,8 +119,9 @@ class Pair:
         assert ours.argmax(dim=1)[clear].equal(theirs.argmax(dim=1)[clear])
 
 
-def compare(name: str, *, cached: bool, values: str) -> None:
+def compare(name: str, *, cached: bool, values: str, products: str = "torch") -> None:
     backbone, view, images = material(name)
+    backbone.compute_by(products)
     pair = Pair(backbone, view, images, values, cached=cached)
     for batch in batches(images):
         assert all(error(ours, theirs) < TOLERANCE for ours, theirs in pair.step(batch))
@@ -140,6 +141,13 @@ def test_losses_gradients_and_predictions_equal_those_of_the_textbook(name: str,
 def test_they_do_with_several_threads(name: str, threads: int) -> None:
     with on_threads(threads):
         compare(name, cached=threads == 2, values="paper")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["random", "vit-glyphs"])
+def test_they_do_with_products_of_another_library(name: str, threads: int) -> None:
+    with on_threads(threads):
+        compare(name, cached=threads == 2, values="paper", products="onednn")
 
 
 @pytest.mark.parametrize("name", ["random", "vit-glyphs"])

@@ -63,7 +63,7 @@ class FeatureExtractor(nn.Module, ABC):
 
     @contextmanager
     def plainly(self) -> Iterator[None]:
-        """Within this context the model is neither compiled nor recomputed, for the transforms of torch.func."""
+        """Within this context the model is run by torch's usual operators alone, for the transforms of torch.func."""
         yield
 
     @abstractmethod

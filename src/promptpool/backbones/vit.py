@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from promptpool.backbones.base import Backbone, Readout
 from promptpool.backbones.compilation import check_compiler, compiled
+from promptpool.backbones.products import PRODUCTS, Linear
 from promptpool.checks import one_of, zero_or_more
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
@@ -39,7 +40,8 @@ class ViT(Backbone):
 
     With `precision="bfloat16"` the products of the blocks are computed in bfloat16, which has the range of single
     precision and 8 bits of its digits; weights, sums of residuals and norms stay in single precision. It pays where the
-    processor has instructions for it.
+    processor has instructions for it. `products="onednn"` leaves them to oneDNN on a CPU, to the same numbers but for
+    rounding (see `products`).
 
     `compile_blocks` and `recompute_blocks` say how blocks are run. The first rounds otherwise; the second gives the
     same numbers, and trades time for memory.
@@ -49,6 +51,7 @@ class ViT(Backbone):
     gelu = "exact"
     registers = 0
     precision = "single"
+    products = "torch"
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class ViT(Backbone):
         norm_eps: float = 1e-6,
         gelu: str = "exact",
         precision: str = "single",
+        products: str = "torch",
     ) -> None:
         super().__init__()
         for name, whole, part in (("image_size", image_size, patch_size), ("dim", dim, heads)):
@@ -92,6 +96,7 @@ class ViT(Backbone):
         blocks = [Block(dim, heads, self.mlp_dim, layer_scale, norm_eps, gelu) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
+        self.compute_by(products)
 
     def start(self, generator: torch.Generator) -> ViT:
         """Draw fresh weights, for training from nothing: truncated normal 0.02, zero biases."""
@@ -112,6 +117,14 @@ class ViT(Backbone):
         one_of(PRECISIONS, precision=precision)
         self._choose("precision", precision)
 
+    def compute_by(self, products: str) -> None:
+        """Leave the products of the blocks to torch's usual library or to oneDNN from now on."""
+        one_of(PRODUCTS, products=products)
+        self._choose("products", products)
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.product = PRODUCTS[products]
+
     def compile_blocks(self, on: bool = True) -> None:
         """Run the blocks by code that torch compiles for this machine, from now on (see `compilation`)."""
         if on:
@@ -131,11 +144,13 @@ class ViT(Backbone):
     @contextmanager
     def plainly(self) -> Iterator[None]:
         names: tuple[str, ...] = ("compiled", "checkpointing")
-        chosen = {name: vars(self).pop(name) for name in names if name in vars(self)}
+        chosen, products = {name: vars(self).pop(name) for name in names if name in vars(self)}, self.products
+        self.compute_by("torch")
         try:
             yield
         finally:
             vars(self).update(chosen)
+            self.compute_by(products)
 
     def _passed(self, block: nn.Module, tokens: Tensor, rows: int | None = None) -> Tensor:
         """What a block makes of tokens."""
@@ -261,16 +276,16 @@ class Attention(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
+        self.qkv = Linear(dim, 3 * dim)
+        self.proj = Linear(dim, dim)
 
     def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
         if rows is None or rows >= x.shape[1]:
             queries, keys, values = self.qkv(x).chunk(3, dim=-1)
         else:
             dim = x.shape[-1]
-            queries = F.linear(x[:, :rows], self.qkv.weight[:dim], self.qkv.bias[:dim])
-            keys, values = F.linear(x, self.qkv.weight[dim:], self.qkv.bias[dim:]).chunk(2, dim=-1)
+            queries = self.qkv.some(x[:, :rows], slice(dim))
+            keys, values = self.qkv.some(x, slice(dim, None)).chunk(2, dim=-1)
         mixed = attend(self._split(queries), self._split(keys), self._split(values))
         return self.proj(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
@@ -291,8 +306,8 @@ class MLP(nn.Module):
     def __init__(self, dim: int, hidden: int, gelu: str) -> None:
         super().__init__()
         self.approximate = GELUS[gelu]
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc1 = Linear(dim, hidden)
+        self.fc2 = Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.gelu(self.fc1(x), approximate=self.approximate))  # type: ignore[no-any-return]

@@ -29,6 +29,7 @@ from promptpool.backbones.hub import TENSORS, fetch, is_hub_name
 from promptpool.backbones.known import hint
 from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
 from promptpool.backbones.positions import place_tokens, resize_positions
+from promptpool.backbones.products import PRODUCTS
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
 from promptpool.backbones.tensors import FLOATS, READERS, TensorEntry, TensorFile, open_tensor_file
 from promptpool.backbones.vit import GELUS, PRECISIONS, ViT
@@ -45,6 +46,7 @@ def load_backbone(
     heads: int | None = None,
     gelu: str | None = None,
     precision: str = "single",
+    products: str = "torch",
     compile: bool = False,  # noqa: A002
     checkpointing: bool = False,
 ) -> ViT:
@@ -57,17 +59,20 @@ def load_backbone(
     head per 64 channels, as ViT-Ti, -S, -B and -L have (the widths of ViT-H, -g and -G get their 16); `heads` says
     otherwise. `gelu` is "exact" or "tanh" (see `ViT`); None is what the file says, and exact where it says nothing.
     `precision` is that of the products, "single" or "bfloat16"; the weights themselves are in float32 in any case.
+    `products` says who computes those of single precision on a CPU, "torch" or "onednn" (see `products`).
     `compile` runs the blocks by code that torch compiles for this machine, which needs a C++ compiler and some time at
     first; `checkpointing` computes them a second time in the backward pass, in less memory.
     """
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
     one_of(PRECISIONS, precision=precision)
+    one_of(PRODUCTS, products=products)
     if compile:
         check_compiler()  # before a large file is read
     with _opened(_located(name_or_path)) as (archive, layout, description):
         model = _built(archive, layout, description, image_size, heads, gelu)
     model.compute_in(precision)
+    model.compute_by(products)
     model.compile_blocks(compile)
     model.recompute_blocks(checkpointing)
     return model

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from promptpool.backbones.products import suited
 from promptpool.cli.display import together
 from promptpool.cli.errors import user_errors
 from promptpool.cli.reproduce import at_once, stoppable
@@ -39,6 +40,8 @@ def demo(
     with user_errors():
         console = Console()
         configs = {method: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
+        for config in configs.values():
+            config["backbone"]["products"] = suited()
         jobs = {
             method: Job(METHODS[method], config, run_folder(runs.resolve(), METHODS[method], config))
             for method, config in configs.items()

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 
 from promptpool import distributed
+from promptpool.backbones.products import suited
+from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import SHIPPED
 from promptpool.cli.display import Watched, in_words, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
@@ -23,7 +25,7 @@ from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
 from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
-from promptpool.experiments.runner import go_on, is_finished
+from promptpool.experiments.runner import device, go_on, is_finished
 from promptpool.files import cache_folder, data_in
 from promptpool.report.classes import worst_lines
 from promptpool.report.comparison import terminal_tables
@@ -143,10 +145,21 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": in_words(cost.seconds) + (f", and more where {later} after a task" if later else ""),
+        **faster(built),
         **({} if accuracy is None else {"average accuracy": accuracy}),
         **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
     }
     Console().print(pairs_table("this run would be", rows))
+
+
+def faster(built: Built) -> dict[str, str]:
+    """What is likely faster on this processor, for the table."""
+    backbone = built.learner.backbone
+    if not isinstance(backbone, ViT) or device().type != "cpu":
+        return {}
+    if (backbone.precision, backbone.products) != ("single", "torch") or suited() == "torch":
+        return {}
+    return {"likely faster": f"backbone.products={suited()} (promptpool tune measures it)"}
 
 
 @contextmanager

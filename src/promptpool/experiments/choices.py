@@ -16,6 +16,7 @@ LOSS = 0.02  # by how much a loss may differ, as a share of it
 TEST_BATCHES = (32, 128, 512)
 KEYS = {  # of a configuration
     "precision": "backbone.precision",
+    "products": "backbone.products",
     "compile": "backbone.compile",
     "checkpointing": "backbone.checkpointing",
     "micro_batch": "plan.micro_batch",
@@ -30,6 +31,7 @@ class Choice:
     threads: int
     test_batch_size: int
     precision: str = "single"
+    products: str = "torch"
     compile: bool = False
     checkpointing: bool = False
     micro_batch: int | None = None
@@ -81,11 +83,13 @@ class Images:
 
 
 def alternatives(
-    usual: Choice, *, threads: Iterable[int], tests: int, transformer: bool, compiler: bool
+    usual: Choice, *, threads: Iterable[int], tests: int, transformer: bool, cpu: bool, compiler: bool
 ) -> Iterator[Choice]:
     """Each value that may be faster, by itself; batches of at most `tests` images."""
     if transformer and usual.precision == "single":
         yield replace(usual, precision="bfloat16")
+        if cpu and usual.products == "torch":
+            yield replace(usual, products="onednn")
     for count in threads:
         if count != usual.threads:
             yield replace(usual, threads=count)

@@ -6,8 +6,8 @@
     [dataset]    name and the keywords of a function in DATASETS
     [scenario]   name and the keywords of a function in SCENARIOS; joint = true gives all data at once
     [backbone]   name: a file, a folder, a hub name, or one that comes with the package; image_size,
-                 heads, gelu, precision, compile, checkpointing. Or a name in UNTRAINED and its keywords: a network
-                 with fresh weights
+                 heads, gelu, precision, products, compile, checkpointing. Or a name in UNTRAINED and its keywords: a
+                 network with fresh weights
     [view]       the keywords of ImageView; size and values are the backbone's unless given
     [learner]    name and the keywords of a method in LEARNERS
     [plan]       the keywords of Plan

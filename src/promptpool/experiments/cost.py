@@ -170,6 +170,7 @@ def _cut(backbone: ViT, depth: int) -> ViT:
         norm_eps=backbone.norm_eps,
         gelu=backbone.gelu,
         precision=backbone.precision,
+        products=backbone.products,
     )
     vit.compile_blocks(backbone.compiled)
     vit.recompute_blocks(backbone.checkpointing)

@@ -108,7 +108,13 @@ class Bench:
         usual = Choice(torch.get_num_threads(), plan.test_batch_size, micro_batch=plan.micro_batch)
         if vit is None:
             return usual
-        return replace(usual, precision=vit.precision, compile=vit.compiled, checkpointing=vit.checkpointing)
+        return replace(
+            usual,
+            precision=vit.precision,
+            products=vit.products,
+            compile=vit.compiled,
+            checkpointing=vit.checkpointing,
+        )
 
     def alternatives(self) -> tuple[list[Choice], list[str]]:
         """What to try on this device, and what cannot be tried."""
@@ -124,6 +130,7 @@ class Bench:
             threads=threads,
             tests=self.tests,
             transformer=bool(self.transformers),
+            cpu=on_cpu,
             compiler=not not_tried,
         )
         return list(found), not_tried if self.transformers else []
@@ -134,6 +141,7 @@ class Bench:
             torch.set_num_threads(choice.threads)
         for vit in self.transformers:
             vit.compute_in(choice.precision)
+            vit.compute_by(choice.products)
             vit.compile_blocks(choice.compile)
             vit.recompute_blocks(choice.checkpointing)
         if self.session.descend is not None:

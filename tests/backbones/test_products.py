@@ -1,0 +1,145 @@
+"""Products by oneDNN: the same numbers but for rounding, wherever a product stands."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from promptpool import load_backbone
+from promptpool.backbones import products
+from promptpool.backbones.base import Readout
+from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.products import PRODUCTS, Linear, by_convolution, suited
+from promptpool.training import learn
+from published import images, random_vit
+from toys import METHODS, SHORT, VIEW, toy_backbone, toy_learner, toy_stream
+
+assert_near = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(7,), (1, 7), (5, 7), (2, 3, 7), (0, 3, 7)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_it_is_the_linear_layer_and_so_are_its_gradients(
+    shape: tuple[int, ...], bias: bool, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True)
+    weight = torch.randn(4, 7, generator=generator, dtype=dtype, requires_grad=True)
+    offset = torch.randn(4, generator=generator, dtype=dtype, requires_grad=True) if bias else None
+    trained = [each for each in (x, weight, offset) if each is not None]
+    found = []
+    for product in (F.linear, by_convolution):
+        y = product(x, weight, offset)
+        found.append([y, *torch.autograd.grad(y.square().sum(), trained)])
+    for expected, other in zip(*found, strict=True):
+        assert other.shape == expected.shape
+        assert_near(other, expected)
+
+
+def test_rows_may_be_cut_out_of_others() -> None:
+    x, weight = torch.randn(2, 9, 7), torch.randn(6, 7)
+    assert_near(by_convolution(x[:, 2:5], weight[1:4]), F.linear(x[:, 2:5], weight[1:4]))
+
+
+def test_every_linear_layer_of_a_block_is_asked_and_none_else() -> None:
+    vit = random_vit(layer_scale=True)
+    layers = [module for module in vit.modules() if isinstance(module, nn.Linear)]
+    assert len(layers) == 4 * vit.depth
+    assert all(isinstance(layer, Linear) and layer.product is F.linear for layer in layers)
+    vit.compute_by("onednn")
+    assert all(isinstance(layer, Linear) and layer.product is by_convolution for layer in layers)
+    with vit.plainly():
+        assert all(isinstance(layer, Linear) and layer.product is F.linear for layer in layers)
+    assert vit.products == "onednn"
+    assert all(isinstance(layer, Linear) and layer.product is by_convolution for layer in layers)
+
+
+@pytest.mark.parametrize("precision", ["single", "bfloat16"])
+def test_what_a_transformer_makes_is_the_same(precision: str) -> None:
+    vit = random_vit(layer_scale=True)
+    vit.compute_in(precision)
+    near = 1e-5 if precision == "single" else 2**-5
+    found: list[list[Tensor]] = []
+    for name in PRODUCTS:
+        vit.compute_by(name)
+        tokens = vit.embed(images()).detach().requires_grad_()
+        rows = vit.encode(tokens, rows=3)  # the last block's rows are cut
+        gradients = torch.autograd.grad(rows.square().sum(), [tokens, *vit.blocks.parameters()])
+        found.append([vit.features(images()), vit.read(images(), Readout(2, "both")), rows, *gradients])
+    for expected, other in zip(*found, strict=True):
+        assert other.dtype == torch.float32
+        assert (other - expected).norm() <= near * expected.norm()
+
+
+def test_a_backbone_is_loaded_with_its_products_and_known_by_them() -> None:
+    usual, other = load_backbone("vit-glyphs"), load_backbone("vit-glyphs", products="onednn")
+    assert (usual.products, other.products) == ("torch", "onednn")
+    assert FrozenFeatures(usual, VIEW).fingerprint != FrozenFeatures(other, VIEW).fingerprint  # they round otherwise
+    twin = copy.deepcopy(other)
+    assert twin.fingerprint() == other.fingerprint()
+    twin.compute_by("torch")
+    assert twin.fingerprint() == usual.fingerprint()
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(twin.features(x), usual.features(x))
+    assert_near(other.features(x), usual.features(x))
+
+
+@pytest.mark.parametrize("name", ["l2p", "ft-seq", "ewc", "supsup"])
+def test_methods_learn_the_same(name: str) -> None:
+    backbone = toy_backbone()
+    backbone.compute_by("onednn")
+    expected = list(learn(toy_learner(name), toy_stream(tasks=2), SHORT))
+    found = list(learn(METHODS[name](backbone, VIEW), toy_stream(tasks=2), SHORT))
+    for one, other in zip(expected, found, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-2)
+
+
+def test_an_export_holds_the_same_numbers() -> None:
+    class Features(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.vit = random_vit()
+            self.vit.compute_by("onednn")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.vit.features(x)
+
+    model = Features().eval()
+    with torch.no_grad():
+        program = torch.export.export(model, (images(),))
+    assert_near(program.module()(images()), model(images()))
+
+
+@pytest.mark.parametrize(
+    ("instructions", "maker", "expected"),
+    [
+        ("AVX512", "vendor_id\t: AuthenticAMD", "onednn"),
+        ("AVX2", "vendor_id\t: AuthenticAMD", "torch"),
+        ("AVX512", "vendor_id\t: GenuineIntel", "torch"),
+        ("DEFAULT", "CPU implementer\t: 0x41", "torch"),
+    ],
+)
+def test_another_library_is_advised_where_mkl_leaves_instructions_unused(
+    instructions: str, maker: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    for library in (torch.backends.mkl, torch.backends.mkldnn):
+        monkeypatch.setattr(library, "is_available", lambda: True)
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{maker}\nmodel\t: 2\n")
+    monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
+    assert suited() == expected
+    monkeypatch.setattr(products, "CPUINFO", tmp_path / "none")
+    monkeypatch.setattr("platform.processor", lambda: maker)
+    assert suited() == expected
+
+
+def test_products_that_are_not_there_are_named() -> None:
+    with pytest.raises(ValueError, match="products = 'blas': must be one of torch, onednn"):
+        load_backbone("vit-glyphs", products="blas")
