@@ -115,6 +115,7 @@ def test_an_export_holds_the_same_numbers() -> None:
     with torch.no_grad():
         program = torch.export.export(model, (images(),))
     assert_near(program.module()(images()), model(images()))
+    assert sum("conv" in str(node.target) for node in program.graph.nodes) == 1  # that of the patches
 
 
 @pytest.mark.parametrize(
@@ -143,3 +144,5 @@ def test_another_library_is_advised_where_mkl_leaves_instructions_unused(
 def test_products_that_are_not_there_are_named() -> None:
     with pytest.raises(ValueError, match="products = 'blas': must be one of torch, onednn"):
         load_backbone("vit-glyphs", products="blas")
+    with pytest.raises(ValueError, match="products = 'onednn': must be 'torch' with compile = True"):
+        load_backbone("vit-glyphs", products="onednn", compile=True)

@@ -25,6 +25,7 @@ from promptpool.experiments.trials import Outcome
 USUAL = Choice(threads=2, test_batch_size=128)
 ROUNDED = replace(USUAL, precision="bfloat16")
 IMAGES = Images(trained=1000, tested=500)
+EVERYWHERE = {"transformer": True, "cpu": True, "compiler": True}
 
 
 def trial(choice: Choice, training: Sequence[float], evaluation: float = 1.0, loss: float = 2.0) -> Trial:
@@ -85,6 +86,16 @@ def test_values_that_are_worth_it_go_together_and_the_faster_of_two_for_one_valu
     assert best(others, usual, IMAGES) is others[1]
     assert best(others[3:], usual, IMAGES) is usual
     assert together(others[3:], usual, IMAGES) == USUAL
+
+
+@pytest.mark.parametrize(("by_onednn", "compiled"), [(0.4, 0.5), (0.5, 0.4)])
+def test_compiled_code_and_products_of_another_library_do_not_go_together(by_onednn: float, compiled: float) -> None:
+    usual, other, code = trial(USUAL, [1.0] * 4), replace(USUAL, products="onednn"), replace(USUAL, compile=True)
+    found = together([trial(other, [by_onednn] * 4), trial(code, [compiled] * 4)], usual, IMAGES)
+    assert found == (other if by_onednn < compiled else code)
+    for taken in (other, code):
+        words = [choice.words(taken) for choice in alternatives(taken, threads=[], tests=1, **EVERYWHERE)]
+        assert words == [["backbone.precision=bfloat16"]]
 
 
 def test_a_step_that_does_not_fit_is_taken_in_parts_or_computed_twice() -> None:

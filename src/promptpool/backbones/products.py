@@ -3,8 +3,8 @@
 torch leaves a linear layer to the BLAS it was built with, which is Intel's MKL in its packages for x86. On processors
 of other makers MKL takes the instructions of 2013 (AVX2), also where there are those of AVX-512: less than half of what
 such a processor can do. A convolution with kernels of one pixel is the same product, and torch leaves that to oneDNN,
-which takes what the processor has. Sums are added up in another order, so digits differ by roundings. `promptpool tune`
-says whether it pays, `suited` where it likely does.
+which takes what the processor has. Sums are added up in another order, so digits differ by roundings. Compiled code and
+exports keep to torch's own. `promptpool tune` says whether it pays, `suited` where it likely does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # of rows, weight a
 
 def by_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b, [..., K] with W [N, K] to [..., N]: all rows are the pixels of one image."""
-    if x.device.type != "cpu" or x.numel() == 0:
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or x.numel() == 0:
         return F.linear(x, weight, bias)
     pixels = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)  # [1, K, rows, 1], channels last
     # A kernel of one pixel can be dilated as one likes; with one thread torch takes oneDNN only if it is.

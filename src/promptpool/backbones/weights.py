@@ -68,6 +68,8 @@ def load_backbone(
     one_of(PRECISIONS, precision=precision)
     one_of(PRODUCTS, products=products)
     if compile:
+        if products != "torch":
+            raise ValueError(f"products = {products!r}: must be 'torch' with compile = True, whose code has those")
         check_compiler()  # before a large file is read
     with _opened(_located(name_or_path)) as (archive, layout, description):
         model = _built(archive, layout, description, image_size, heads, gelu)

@@ -88,7 +88,7 @@ def alternatives(
     """Each value that may be faster, by itself; batches of at most `tests` images."""
     if transformer and usual.precision == "single":
         yield replace(usual, precision="bfloat16")
-        if cpu and usual.products == "torch":
+        if cpu and usual.products == "torch" and not usual.compile:
             yield replace(usual, products="onednn")
     for count in threads:
         if count != usual.threads:
@@ -96,7 +96,7 @@ def alternatives(
     for size in TEST_BATCHES:
         if size <= tests and size != usual.test_batch_size:
             yield replace(usual, test_batch_size=size)
-    if transformer and compiler and not usual.compile:
+    if transformer and compiler and not usual.compile and usual.products == "torch":
         yield replace(usual, compile=True)
 
 
@@ -131,6 +131,8 @@ def together(trials: Sequence[Trial], usual: Trial, images: Images) -> Choice:
         names = [each.name for each in fields(Choice)]
         changed = {n: getattr(trial.choice, n) for n in names if getattr(trial.choice, n) != getattr(usual.choice, n)}
         chosen = replace(chosen, **changed)
+        if chosen.compile and chosen.products != "torch":  # compiled code has torch's: the faster of both stays
+            chosen = replace(chosen, products="torch") if trial.choice.compile else replace(chosen, compile=False)
     return chosen
 
 
