@@ -24,11 +24,12 @@ from typing import NamedTuple
 
 import torch
 from idle import refuse_if_busy
-from models import SIZES, TITLES, material
+from models import SIZES, TITLES, material, vit_of
 from stopwatch import lines, watching
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from promptpool.backbones.products import PRODUCTS
 from promptpool.experiments.build import build
 from promptpool.experiments.config import load_config
 from promptpool.experiments.runner import go_on
@@ -73,9 +74,10 @@ def kind_of(event: FunctionEvent) -> str:
     return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), REST)
 
 
-def step_profile(size: str, batch_size: int, steps: int) -> Profiled:
+def step_profile(size: str, batch_size: int, steps: int, products: str) -> Profiled:
     found = material(size, batch_size)
     learner, batch = found.learner, found.batch
+    vit_of(learner).compute_by(products)
     descend = Descent([p for p in learner.parameters() if p.requires_grad])
     learner.train()
     for _ in range(3):
@@ -128,6 +130,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=["mini", "tiny", "base"])
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--products", choices=list(PRODUCTS), default="torch", help="of a step, and of the run below")
     parser.add_argument("--operators", action="store_true", help="print the ten slowest operators of each model")
     parser.add_argument("--run", help="a benchmark with L2P, whose whole run is timed, and nothing else")
     parser.add_argument("values", nargs="*", help="of that run: table.key=value")
@@ -138,13 +141,14 @@ def main() -> None:
     if given.run:
         print("\n".join(run_lines(given.run, given.values, given.scale)))
         return
-    print(f"batches of {given.batch}, {torch.get_num_threads()} threads, mean of {given.steps} steps\n")
-    profiles = {TITLES[size]: step_profile(size, given.batch, given.steps) for size in given.sizes}
+    how = f"{torch.get_num_threads()} threads, products by {given.products}"
+    print(f"batches of {given.batch}, {how}, mean of {given.steps} steps\n")
+    profiles = {TITLES[size]: step_profile(size, given.batch, given.steps, given.products) for size in given.sizes}
     print("\n".join(step_lines(profiles)))
     if given.operators:
         for title, found in profiles.items():
             print(f"\n{title}:", ", ".join(f"{name} {own:.2f}" for name, own in found.operators[:10]))
-    print("\n" + "\n".join(run_lines("glyphs100-l2p", (), None)))
+    print("\n" + "\n".join(run_lines("glyphs100-l2p", [f"backbone.products={given.products}"], None)))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""A whole Split CIFAR-100 protocol, once as the library runs it and once with the textbook step.
+"""A whole Split CIFAR-100 protocol: with the textbook step, as the library runs it, and so by oneDNN.
 
     PROMPTPOOL_DATA=... python benchmarks/protocol.py --backbone FILE
     PROMPTPOOL_DATA=... python benchmarks/protocol.py --backbone FILE --limit 2     two images of each class
     python benchmarks/protocol.py --run glyphs100-l2p --scale mini                  drawn characters, offline
 
 Ten tasks of five epochs, evaluated on all seen tasks after each. Ours is what `promptpool run` does, with records and
-checkpoints. The textbook takes the same batches in the same order with two whole passes each, and evaluates with two
-whole passes. Both begin with the same values; in double precision they end with the same accuracies (a test), here
-rounding that training blows up may move an image. Seconds are those of the clock, by what they were spent on; data and
-models are made before it starts.
+checkpoints; by oneDNN is the same with `backbone.products=onednn`. The textbook takes the same batches in the same
+order with two whole passes each, and evaluates with two whole passes. All begin with the same values; in double
+precision they end with the same accuracies (a test), here rounding that training blows up may move an image. Seconds
+are those of the clock, by what they were spent on; data and models are made before it starts.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from promptpool.training.record import accuracy_matrix
 from promptpool.training.run_folder import read_records
 
 
-def made(given: argparse.Namespace) -> Built:
+def made(given: argparse.Namespace, products: str) -> Built:
     """The run, from nothing: no feature is kept from one to the next."""
-    overrides = [f"backbone.name={given.backbone}"] if given.backbone else []
+    overrides = [f"backbone.products={products}", *([f"backbone.name={given.backbone}"] if given.backbone else [])]
     if given.limit:
         overrides += [f"dataset.train_per_class={given.limit}", f"dataset.test_per_class={given.limit}"]
     return build(load_config(given.run, overrides, scale=given.scale))
@@ -109,17 +109,18 @@ def main() -> None:
     given = parser.parse_args()
     refuse_if_busy(anyway=given.anyway)
     watches, accuracies, meanwhile = {}, {}, Meanwhile()
-    for name, run in (("textbook", by_the_book), ("ours", ours)):
-        built = made(given)
-        watches[name], accuracies[name] = run(built)
+    runs = {"textbook": (by_the_book, "torch"), "ours": (ours, "torch"), "by oneDNN": (ours, "onednn")}
+    for name, (run, products) in runs.items():
+        watches[name], accuracies[name] = run(made(given, products))
     print(f"{given.run} at the scale {given.scale}, {torch.get_num_threads()} threads\n")
     print("\n".join(lines(watches)))
     print(f"\naverage accuracy: {', '.join(f'{name} {100 * value:.2f}' for name, value in accuracies.items())}")
-    ratio, share = watches["textbook"].total / watches["ours"].total, meanwhile.share()
+    share = meanwhile.share()
     if share > MOST:
         print(f"no verdict: other processes took {share:.0%} of the processors meanwhile")
-    else:
-        print(f"ours is {ratio:.2f} times as fast")
+        return
+    for name in ("ours", "by oneDNN"):
+        print(f"{name}: {watches['textbook'].total / watches[name].total:.2f} times as fast as the textbook")
 
 
 if __name__ == "__main__":

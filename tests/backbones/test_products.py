@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -116,6 +117,17 @@ def test_an_export_holds_the_same_numbers() -> None:
         program = torch.export.export(model, (images(),))
     assert_near(program.module()(images()), model(images()))
     assert sum("conv" in str(node.target) for node in program.graph.nodes) == 1  # that of the patches
+
+
+@pytest.mark.parametrize(("library", "asked"), [("glibc", [(-1, 2**30), (-3, 2**30)]), ("", [])])
+def test_memory_is_kept_where_the_c_library_can(
+    library: str, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr("platform.libc_ver", lambda: (library, ""))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=lambda *values: found.append(values)))
+    products.keep_freed_memory.__wrapped__()
+    assert found == asked
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from promptpool.backbones.base import Backbone, Readout
 from promptpool.backbones.compilation import check_compiler, compiled
-from promptpool.backbones.products import PRODUCTS, Linear
+from promptpool.backbones.products import PRODUCTS, Linear, keep_freed_memory
 from promptpool.checks import one_of, zero_or_more
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
@@ -41,7 +41,7 @@ class ViT(Backbone):
     With `precision="bfloat16"` the products of the blocks are computed in bfloat16, which has the range of single
     precision and 8 bits of its digits; weights, sums of residuals and norms stay in single precision. It pays where the
     processor has instructions for it. `products="onednn"` leaves them to oneDNN on a CPU, to the same numbers but for
-    rounding (see `products`).
+    rounding, and has the process keep what memory it frees (see `products`).
 
     `compile_blocks` and `recompute_blocks` say how blocks are run. The first rounds otherwise; the second gives the
     same numbers, and trades time for memory.
@@ -121,6 +121,8 @@ class ViT(Backbone):
         """Leave the products of the blocks to torch's usual library or to oneDNN from now on."""
         one_of(PRODUCTS, products=products)
         self._choose("products", products)
+        if products == "onednn":
+            keep_freed_memory()
         for module in self.modules():
             if isinstance(module, Linear):
                 module.product = PRODUCTS[products]
