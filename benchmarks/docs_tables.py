@@ -1,8 +1,8 @@
 """Write the tables of the docs from the CSV files in docs/results, between marks such as <!-- table2 -->.
 
 docs/results.md has the tables, README.md some rows of them, docs/results/search.md the lines of the search,
-docs/results/recommended.md the closed form beside others. The CSV files have more columns: seconds, prompts in use,
-seeds, revisions and the names of the runs.
+docs/results/recommended.md the closed form beside others, docs/performance.md the speed of a step. The CSV files have
+more columns: seconds, prompts in use, seeds, revisions and the names of the runs.
 
 python benchmarks/docs_tables.py
 """
@@ -15,6 +15,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from step_table import memories, speeds
+from step_table import read as measured
+
 from promptpool.experiments.config import load_config
 from promptpool.files import write_whole
 from promptpool.reproduce.claims import claims as decided
@@ -24,7 +27,7 @@ from promptpool.reproduce.results import Result, read_results
 ROOT = Path(__file__).parent.parent
 STORED = ROOT / "src" / "promptpool" / "reproduce" / "stored"
 MINI, SMALL, SMALL_DINOV2 = STORED / "mini", STORED / "small", STORED / "small-dinov2"
-PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md")
+PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md", "docs/performance.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 EXTRA, NO_MEMORY, CLOSED_FORM = "not in the paper", "no buffer", "Closed form"
 REGULARISERS = ["EWC", "LwF"]
@@ -49,6 +52,8 @@ def filled(text: str, folder: Path = MINI) -> str:
         "summary": summary,
         "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
         "search_again": lambda _: search(ROOT / "docs" / "results" / "search_again.csv"),
+        "speed": lambda _: "\n".join(speeds(measured(ROOT / "docs" / "results" / "speed.csv"))),
+        "memory": lambda _: "\n".join(memories(measured(ROOT / "docs" / "results" / "speed.csv"))),
         "heads": lambda _: heads(ROOT / "docs" / "results" / "closed_form.csv"),
         "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
         "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),

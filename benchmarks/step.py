@@ -25,7 +25,20 @@ from floor import Floor, backward, forward
 from idle import MOST, Meanwhile, refuse_if_busy
 from models import CLASSES, SIZES, TITLES, Material, material, shape_of, vit_of
 from step_memory import peak
-from step_table import FIRST, FIRST_ONEDNN, HALVES, ONEDNN, OURS, TEXTBOOK, Measured, drawn, judged, tables, written
+from step_table import (
+    FIRST,
+    FIRST_ONEDNN,
+    HALVES,
+    ONEDNN,
+    OURS,
+    TEXTBOOK,
+    Measured,
+    drawn,
+    judged,
+    memories,
+    speeds,
+    written,
+)
 from textbook import Textbook
 
 from promptpool.backbones.features import FrozenFeatures
@@ -142,7 +155,7 @@ def main() -> None:
             shares.append(meanwhile.share())
             products += [f"\n{TITLES[size]}, {what}, a batch of {given.batch}:\n", *floor.lines()]
     print(f"batches of {given.batch}, {torch.get_num_threads()} threads, {given.rounds} rounds: median (quartiles)\n")
-    print("\n".join(tables(rows)))
+    print("\n".join([*speeds(rows), "", *memories(rows)]))
     if given.products:
         print("\n".join(products))
     if max(shares) > MOST:

@@ -58,12 +58,7 @@ def groups(rows: Sequence[Measured]) -> dict[tuple[str, str], Group]:
     return found
 
 
-def tables(rows: Sequence[Measured]) -> list[str]:
-    """A table of speed and one of memory."""
-    return [*_speeds(rows), "", *_memories(rows)]
-
-
-def _speeds(rows: Sequence[Measured]) -> list[str]:
+def speeds(rows: Sequence[Measured]) -> list[str]:
     """Images per second, and how many times as many as the textbook's; then the time of a step in floors."""
     lines = [f"| model | images per second in | {' | '.join(SPEEDS)} | ours in floors | by oneDNN in floors |"]
     lines.append(f"|---|---|{'---:|' * (len(SPEEDS) + 2)}")
@@ -75,7 +70,7 @@ def _speeds(rows: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def _memories(rows: Sequence[Measured]) -> list[str]:
+def memories(rows: Sequence[Measured]) -> list[str]:
     """Megabytes, and the share of the textbook's; then what parts of a batch cost in time."""
     others = (OURS, ONEDNN, HALVES)
     lines = [f"| model | MB in | textbook | {' | '.join(others)} | speed in halves / ours |", f"|---|---|{'---:|' * 5}"]
@@ -139,6 +134,17 @@ def written(path: Path, rows: Sequence[Measured]) -> None:
         lines.writerow([row.model, row.what, row.who, *rates, "" if row.memory is None else f"{row.memory:.0f}"])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.getvalue().encode())
+
+
+def read(path: Path) -> list[Measured]:
+    """What such a file has."""
+    rows = []
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            low, typical, high = (float(row[key]) for key in ("first_quartile", "images_per_second", "third_quartile"))
+            memory = float(row["megabytes"]) if row["megabytes"] else None
+            rows.append(Measured(row["model"], row["what"], row["who"], [low, low, typical, high, high], memory))
+    return rows
 
 
 def drawn(path: Path, rows: Sequence[Measured]) -> None:

@@ -143,8 +143,7 @@ def test_they_do_with_several_threads(name: str, threads: int) -> None:
         compare(name, cached=threads == 2, values="paper")
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["random", "vit-glyphs"])
+@pytest.mark.parametrize(("name", "threads"), [("random", 1), ("vit-glyphs", 2)])
 def test_they_do_with_products_of_another_library(name: str, threads: int) -> None:
     with on_threads(threads):
         compare(name, cached=threads == 2, values="paper", products="onednn")
