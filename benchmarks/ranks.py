@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from idle import MOST, Meanwhile, refuse_if_busy
 
 from promptpool.metrics import average_accuracy
-from promptpool.training.run_folder import TIMES, read_run
+from promptpool.training.run_folder import TIMES, read_records, read_run
 
 RANKS = (1, 2)
 RUNS = ("glyphs100-l2p", "glyphs100-closed-form", "glyphs100-ft-seq")
@@ -35,19 +36,22 @@ class Ended(NamedTuple):
 
     seconds: float
     accuracy: float
+    loss: float  # of the last task
 
 
-def ended(ranks: int, words: Sequence[str]) -> Ended:
-    """`promptpool run` with these words, by so many processes."""
+def ended(ranks: int, words: Sequence[str], *, threads: int = 1) -> Ended:
+    """`promptpool run` with these words, by so many processes of so many threads."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     with tempfile.TemporaryDirectory() as name:
-        own = {"OMP_NUM_THREADS": "1", "PROMPTPOOL_FEATURES_GB": "0"}
+        own = {"OMP_NUM_THREADS": str(threads), "PROMPTPOOL_FEATURES_GB": "0"}
         command = [sys.executable, *launch, "-m", "promptpool", "run", *words, "--folder", f"{name}/run"]
         done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
         folder = Path(name) / "run"
-        return Ended(sum(json.loads((folder / TIMES).read_text())), 100 * average_accuracy(read_run(folder).accuracy))
+        loss = read_records(folder)[-1].loss
+        seconds = sum(json.loads((folder / TIMES).read_text()))
+        return Ended(seconds, 100 * average_accuracy(read_run(folder).accuracy), math.nan if loss is None else loss)
 
 
 def main() -> None:
