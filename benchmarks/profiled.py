@@ -139,7 +139,8 @@ def main() -> None:
     given = parser.parse_args()
     refuse_if_busy(anyway=given.anyway)
     if given.run:
-        print("\n".join(run_lines(given.run, given.values, given.scale)))
+        values = [f"backbone.products={given.products}", *given.values]
+        print("\n".join(run_lines(given.run, values, given.scale)))
         return
     how = f"{torch.get_num_threads()} threads, products by {given.products}"
     print(f"batches of {given.batch}, {how}, mean of {given.steps} steps\n")

@@ -1,7 +1,7 @@
-"""What values that make a run faster change in it: whole runs under each value in turn, with seconds, loss and accuracy.
+"""What values that make a run faster change in it: whole runs under each in turn, with seconds, loss and accuracy.
 
     python benchmarks/values.py                                                    drawn characters
-    python benchmarks/values.py cifar100-l2p --scale small --data FOLDER dataset.train_per_class=10 dataset.test_per_class=20
+    python benchmarks/values.py cifar100-l2p --scale small --data FOLDER dataset.train_per_class=10
 
 Seconds are those of tasks as the run notes them, without the start of Python and without reading data; compiled code is
 made anew for each run. Every run begins with an empty store of features. The loss is that of the last task.
@@ -22,7 +22,6 @@ VALUES = (
     "backbone.precision=bfloat16",
     "backbone.products=onednn",
     "backbone.compile=true",
-    "plan.micro_batch=4",
     "backbone.checkpointing=true",
 )
 
@@ -53,7 +52,7 @@ def main() -> None:
         for value in given.values:
             found[value].append(ended(1, [*words, *([value] if value else [])], threads=cores))
     print(
-        "| run | value | seconds | times as fast | loss of the last task | average accuracy |\n|---|---|---:|---:|---:|---:|"
+        f"| run | value | seconds | times as fast | loss of the last task | average accuracy |\n|---|---|{'---:|' * 4}"
     )
     for value in given.values:
         print(line(given.run, value, found[value], found[given.values[0]]))

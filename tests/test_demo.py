@@ -19,7 +19,7 @@ from promptpool.report.names import METHODS
 from promptpool.reproduce.jobs import Job, JobStatus
 from promptpool.reproduce.workers import with_processes
 from promptpool.training.record import Record
-from promptpool.training.run_folder import read_records
+from promptpool.training.run_folder import read_records, read_run
 from reproduce_runs import made_jobs, undisturbed
 
 FEW = ["dataset.train_per_class=1", "dataset.test_per_class=1", "plan.epochs=1"]
@@ -27,6 +27,7 @@ FEW = ["dataset.train_per_class=1", "dataset.test_per_class=1", "plan.epochs=1"]
 
 def test_the_demo_fills_its_table_and_says_what_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "load_config", partial(load_config, overrides=FEW))
+    monkeypatch.setattr(demo, "suited", lambda: "onednn")
     monkeypatch.setenv("COLUMNS", "200")
     words = ["demo", "--runs", str(tmp_path)]
     first = CliRunner().invoke(app, words)
@@ -36,6 +37,8 @@ def test_the_demo_fills_its_table_and_says_what_was_seen(tmp_path: Path, monkeyp
         assert tasks == (["1"] if method == "upper-bound" else [str(task) for task in range(1, 11)])
     assert re.search(r"fine-tuning is right on \d+ %", first.stdout)
     assert (tmp_path / "report" / "report.html").is_file()
+    runs = [read_run(path.parent) for path in tmp_path.glob("*/records.jsonl")]
+    assert {run.config["backbone"]["products"] for run in runs} == {"onednn"}
     again = CliRunner().invoke(app, words)
     assert "task 1 of 10" not in again.stdout  # all are finished
     assert re.search(r"fine-tuning is right on \d+ %", again.stdout)

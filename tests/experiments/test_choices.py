@@ -88,14 +88,18 @@ def test_values_that_are_worth_it_go_together_and_the_faster_of_two_for_one_valu
     assert together(others[3:], usual, IMAGES) == USUAL
 
 
-@pytest.mark.parametrize(("by_onednn", "compiled"), [(0.4, 0.5), (0.5, 0.4)])
-def test_compiled_code_and_products_of_another_library_do_not_go_together(by_onednn: float, compiled: float) -> None:
-    usual, other, code = trial(USUAL, [1.0] * 4), replace(USUAL, products="onednn"), replace(USUAL, compile=True)
-    found = together([trial(other, [by_onednn] * 4), trial(code, [compiled] * 4)], usual, IMAGES)
-    assert found == (other if by_onednn < compiled else code)
-    for taken in (other, code):
-        words = [choice.words(taken) for choice in alternatives(taken, threads=[], tests=1, **EVERYWHERE)]
-        assert words == [["backbone.precision=bfloat16"]]
+@pytest.mark.parametrize("code", [replace(USUAL, compile=True), ROUNDED])
+@pytest.mark.parametrize(("by_onednn", "by_code"), [(0.4, 0.5), (0.5, 0.4)])
+def test_products_of_another_library_go_with_plain_code_of_single_precision_alone(
+    code: Choice, by_onednn: float, by_code: float
+) -> None:
+    usual, other = trial(USUAL, [1.0] * 4), replace(USUAL, products="onednn")
+    found = together([trial(other, [by_onednn] * 4), trial(code, [by_code] * 4)], usual, IMAGES)
+    assert found == (other if by_onednn < by_code else code)
+    words = [choice.words(code) for choice in alternatives(code, threads=[], tests=1, **EVERYWHERE)]
+    assert ["backbone.products=onednn"] not in words
+    words = [choice.words(other) for choice in alternatives(other, threads=[], tests=1, **EVERYWHERE)]
+    assert words == [["backbone.precision=bfloat16"]]
 
 
 def test_a_step_that_does_not_fit_is_taken_in_parts_or_computed_twice() -> None:

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from promptpool.backbones.vit import ViT
 from promptpool.cli import app
+from promptpool.cli.run import faster
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.runner import device, is_finished, run
@@ -160,6 +163,14 @@ def test_a_dry_run_says_which_products_are_likely_faster(
     found = CliRunner().invoke(app, ["run", str(preset), "backbone.products=onednn", "--dry-run"])
     assert found.exit_code == 0, found.output
     assert "promptpool tune" not in found.output
+
+
+def test_a_dry_run_advises_nothing_that_compiled_code_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("promptpool.cli.run.suited", lambda: "onednn")
+    built = SimpleNamespace(learner=SimpleNamespace(backbone=ViT(image_size=8, patch_size=4, dim=4, depth=1, heads=1)))
+    assert faster(built)  # type: ignore[arg-type]
+    built.learner.backbone.compiled = True
+    assert not faster(built)  # type: ignore[arg-type]
 
 
 def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

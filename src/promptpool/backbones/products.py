@@ -3,8 +3,11 @@
 torch leaves a linear layer to the BLAS it was built with, which is Intel's MKL in its packages for x86. On processors
 of other makers MKL takes the instructions of 2013 (AVX2), also where there are those of AVX-512: less than half of what
 such a processor can do. A convolution with kernels of one pixel is the same product, and torch leaves that to oneDNN,
-which takes what the processor has. Sums are added up in another order, so digits differ by roundings. Compiled code and
-exports keep to torch's own. `promptpool tune` says whether it pays, `suited` where it likely does.
+which takes what the processor has. Sums are added up in another order, so digits differ by roundings. `promptpool tune`
+says whether it pays, `suited` where it likely does.
+
+What torch would not leave to oneDNN stays a linear layer: few numbers, other than single precision, other devices. So
+does what runs in compiled code or an export.
 
 oneDNN asks for memory in every product and gives it back. The C library of Linux returns it to the system each time,
 which then clears it again, page by page: a sixth of a step. So from the first use on it keeps what is freed.
@@ -22,15 +25,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from promptpool.checks import one_of
+
 CPUINFO = Path("/proc/cpuinfo")
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # what mallopt(3) calls them; in front of both stands M_
-KEPT = 2**30  # bytes
+LEAST = 20480  # numbers: torch gives images up to this size to a slow kernel of its own
+# Of mallopt(3), whose names begin with M_. Tensors as large as the first are mapped each by itself, as they are without
+# it; no glibc refuses this size. At the end of the heap so much is kept.
+MMAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**30)
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # of rows, weight and bias
 
 
 def by_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b, [..., K] with W [N, K] to [..., N]: all rows are the pixels of one image."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or x.numel() == 0:
+    if torch.compiler.is_compiling() or not _goes_to_onednn(x):
         return F.linear(x, weight, bias)
     pixels = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)  # [1, K, rows, 1], channels last
     # A kernel of one pixel can be dilated as one likes; with one thread torch takes oneDNN only if it is.
@@ -38,16 +45,28 @@ def by_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     return found.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
 
 
+def _goes_to_onednn(x: Tensor) -> bool:
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return plain and x.numel() > LEAST and torch.backends.mkldnn.is_available()
+
+
 PRODUCTS: dict[str, Product] = {"torch": F.linear, "onednn": by_convolution}
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Have this process keep up to a gigabyte of what it frees, where its C library is GNU's."""
+    """Have this process keep what it frees, where its C library is GNU's."""
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
-        for threshold in (TRIM_THRESHOLD, MMAP_THRESHOLD):
-            library.mallopt(threshold, KEPT)
+        if library.mallopt(*MMAP_THRESHOLD):  # or the next call would leave it as small as it is now
+            library.mallopt(*TRIM_THRESHOLD)
+
+
+def check_products(products: str, compiled: bool) -> None:
+    """Raise a ValueError if blocks cannot be run so."""
+    one_of(PRODUCTS, products=products)
+    if compiled and products != "torch":
+        raise ValueError(f"products = {products!r}: must be 'torch' with compile = True, whose code has those")
 
 
 def suited() -> str:

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from promptpool.backbones.base import Backbone, Readout
 from promptpool.backbones.compilation import check_compiler, compiled
-from promptpool.backbones.products import PRODUCTS, Linear, keep_freed_memory
+from promptpool.backbones.products import PRODUCTS, Linear, check_products, keep_freed_memory
 from promptpool.checks import one_of, zero_or_more
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
@@ -119,7 +119,7 @@ class ViT(Backbone):
 
     def compute_by(self, products: str) -> None:
         """Leave the products of the blocks to torch's usual library or to oneDNN from now on."""
-        one_of(PRODUCTS, products=products)
+        check_products(products, self.compiled)
         self._choose("products", products)
         if products == "onednn":
             keep_freed_memory()
@@ -130,6 +130,7 @@ class ViT(Backbone):
     def compile_blocks(self, on: bool = True) -> None:
         """Run the blocks by code that torch compiles for this machine, from now on (see `compilation`)."""
         if on:
+            check_products(self.products, on)
             check_compiler()
         self._choose("compiled", on)
 

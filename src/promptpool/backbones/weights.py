@@ -29,7 +29,7 @@ from promptpool.backbones.hub import TENSORS, fetch, is_hub_name
 from promptpool.backbones.known import hint
 from promptpool.backbones.layouts import OFFICIAL, TIMM, Layout, stored_names, stored_shape, turned
 from promptpool.backbones.positions import place_tokens, resize_positions
-from promptpool.backbones.products import PRODUCTS
+from promptpool.backbones.products import check_products
 from promptpool.backbones.sizes import Sizes, read_heads, read_sizes
 from promptpool.backbones.tensors import FLOATS, READERS, TensorEntry, TensorFile, open_tensor_file
 from promptpool.backbones.vit import GELUS, PRECISIONS, ViT
@@ -66,10 +66,8 @@ def load_backbone(
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
     one_of(PRECISIONS, precision=precision)
-    one_of(PRODUCTS, products=products)
+    check_products(products, compile)
     if compile:
-        if products != "torch":
-            raise ValueError(f"products = {products!r}: must be 'torch' with compile = True, whose code has those")
         check_compiler()  # before a large file is read
     with _opened(_located(name_or_path)) as (archive, layout, description):
         model = _built(archive, layout, description, image_size, heads, gelu)

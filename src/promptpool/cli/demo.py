@@ -18,7 +18,7 @@ from promptpool.cli.errors import user_errors
 from promptpool.cli.reproduce import at_once, stoppable
 from promptpool.experiments.config import ConfigError, load_config
 from promptpool.experiments.identity import run_folder
-from promptpool.experiments.runner import is_finished
+from promptpool.experiments.runner import device, is_finished
 from promptpool.metrics import average_accuracy
 from promptpool.report.comparison import terminal_tables
 from promptpool.report.names import METHODS
@@ -40,8 +40,9 @@ def demo(
     with user_errors():
         console = Console()
         configs = {method: load_config(f"glyphs100-{method}", scale="demo") for method in SHOWN}
-        for config in configs.values():
-            config["backbone"]["products"] = suited()
+        if device().type == "cpu":
+            for config in configs.values():
+                config["backbone"]["products"] = suited()
         jobs = {
             method: Job(METHODS[method], config, run_folder(runs.resolve(), METHODS[method], config))
             for method, config in configs.items()

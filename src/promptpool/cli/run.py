@@ -155,9 +155,9 @@ def describe(config: Config, accuracy: str | None = None) -> None:
 def faster(built: Built) -> dict[str, str]:
     """What is likely faster on this processor, for the table."""
     backbone = built.learner.backbone
-    if not isinstance(backbone, ViT) or device().type != "cpu":
+    if not isinstance(backbone, ViT) or device().type != "cpu" or suited() == "torch":
         return {}
-    if (backbone.precision, backbone.products) != ("single", "torch") or suited() == "torch":
+    if (backbone.precision, backbone.products, backbone.compiled) != ("single", "torch", False):
         return {}
     return {"likely faster": f"backbone.products={suited()} (promptpool tune measures it)"}
 

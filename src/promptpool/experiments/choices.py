@@ -131,8 +131,10 @@ def together(trials: Sequence[Trial], usual: Trial, images: Images) -> Choice:
         names = [each.name for each in fields(Choice)]
         changed = {n: getattr(trial.choice, n) for n in names if getattr(trial.choice, n) != getattr(usual.choice, n)}
         chosen = replace(chosen, **changed)
-        if chosen.compile and chosen.products != "torch":  # compiled code has torch's: the faster of both stays
-            chosen = replace(chosen, products="torch") if trial.choice.compile else replace(chosen, compile=False)
+        if "products" in changed:  # they are those of single precision and of code that is not compiled
+            chosen = replace(chosen, precision="single", compile=False)
+        elif chosen.compile or chosen.precision != "single":
+            chosen = replace(chosen, products="torch")
     return chosen
 
 

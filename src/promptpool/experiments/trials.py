@@ -26,6 +26,7 @@ from promptpool.experiments.choices import (
     Trial,
     alternatives,
     best,
+    gain,
     is_worth_it,
     smaller,
     together,
@@ -80,7 +81,8 @@ def tune(built: Built, seconds: float) -> Outcome:
         bench.first(joint)
         bench.rounds([usual, joint], 0.25 * seconds, "rounds, values together")
         trials.append(joint)
-        if is_worth_it(joint, usual, bench.images):
+        faster = gain(joint, usual, bench.images) > gain(found, usual, bench.images)
+        if faster and is_worth_it(joint, usual, bench.images):
             found = joint
     bench.use(bench.usual)
     return Outcome(trials, found, bench.images, bench.count, needed if short else None, room, not_tried)
@@ -141,6 +143,7 @@ class Bench:
             torch.set_num_threads(choice.threads)
         for vit in self.transformers:
             vit.compute_in(choice.precision)
+            vit.compile_blocks(False)  # compiled code has no other products
             vit.compute_by(choice.products)
             vit.compile_blocks(choice.compile)
             vit.recompute_blocks(choice.checkpointing)
