@@ -31,7 +31,7 @@ def tune(
     data: Annotated[Path | None, typer.Option(help="Your own images, or the folder of the published sets.")] = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure; first steps come on top.")] = 60.0,
 ) -> None:
-    """Try for a minute what makes a run faster here (precision, products, threads, batches, compiling); say what to type."""
+    """Try for a minute which precision, products, threads and batches make a run faster here; say what to type."""
     with user_errors():
         config = complete(with_data(overridden(read_config(name, scale=scale), overrides or []), data, strict=False))
         load, console = busy(), Console()
