@@ -93,8 +93,7 @@ def watching() -> Iterator[Stopwatch]:
         for owner, attribute, name in parts:
             function = watch.watched(getattr(owner, attribute), name)
             patches.enter_context(patch.object(owner, attribute, function))
-        for module in (loop, stream):
-            patches.enter_context(patch.object(module, "in_advance", watch.waited(in_advance, WAITING)))
+        patches.enter_context(patch.object(stream, "in_advance", watch.waited(in_advance, WAITING)))
         yield watch
         with watch.running(OTHER):  # counts what came last
             pass

@@ -103,14 +103,17 @@ class Memory:
         return order[: self.capacity].sort().values
 
     def state_dict(self) -> dict[str, Any]:
-        rows = {**self.rows._asdict(), "extra": dict(self.rows.extra)} if len(self) else None
-        return {"rows": rows, "lots": self.lots}
+        if not len(self):
+            return {"rows": None, "lots": self.lots}
+        x, y, ids, *_ = _columns(rows := self.rows)
+        return {"rows": {"x": x, "y": y, "ids": ids, "fresh": rows.fresh, "extra": dict(rows.extra)}, "lots": self.lots}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.lots, self._rows = state["lots"], None
         if state["rows"] is None:
             return
-        rows = Batch(**state["rows"])
+        kept = dict(state["rows"])
+        rows = Batch(kept.pop("x"), **kept)
         if not len(rows.x) == len(rows.y) == len(rows.ids) == len(self) <= self.capacity:
             raise ValueError(f"a memory of {self.capacity} cannot hold these {len(rows.x)} rows")
         self._rows = _widened(rows, len(self))  # a copy
@@ -147,7 +150,7 @@ def join(first: Batch, second: Batch) -> Batch:
     if first.x.shape[1:] != second.x.shape[1:]:
         raise ValueError(f"inputs of {[*first.x.shape[1:]]} and {[*second.x.shape[1:]]} do not fit one batch")
     extra = {name: torch.cat([first.extra[name], second.extra[name]]) for name in first.extra if name in second.extra}
-    x, y, ids = (torch.cat(pair) for pair in zip(first[:3], second[:3], strict=True))
+    x, y, ids = (torch.cat(pair) for pair in zip(_columns(first)[:3], _columns(second)[:3], strict=True))
     return Batch(x, y, ids, fresh=first.fresh, extra=extra)
 
 
@@ -177,7 +180,7 @@ def _widened(rows: Batch, count: int) -> Batch:
     def wider(column: Tensor) -> Tensor:
         return torch.cat([column, column.new_empty(count - len(column), *column.shape[1:])])
 
-    x, y, ids = map(wider, rows[:3])
+    x, y, ids = map(wider, _columns(rows)[:3])
     return Batch(x, y, ids, fresh=False, extra={name: wider(value) for name, value in rows.extra.items()})
 
 

@@ -63,7 +63,7 @@ def test_lessons_are_the_experiences_of_a_stream(method: str, weights: Path) -> 
     for _ in learn(learner, stream, classifier.plan):
         pass
     batch = TEST.batch(slice(None))
-    seen = batch._replace(x=resized(batch.x, size), ids=torch.arange(len(batch.y)))
+    seen = batch._replace(raw=resized(batch.x, size), ids=torch.arange(len(batch.y)))
     expected = [NAMES[c] for c in predict(learner, seen).tolist()]
     assert answers(classifier) == expected
 

@@ -227,7 +227,7 @@ def test_the_head_is_fitted_to_plain_features_of_the_memory_and_of_the_task() ->
     given: list[Batch] = []
     learner.fit_head = given.append  # type: ignore[method-assign, assignment]
     kept, new = learner.memory.rows, task(1, (2, 3)).train.batch(slice(None))
-    kept = kept._replace(x=kept.x.clone(), y=kept.y.clone(), ids=kept.ids.clone())
+    kept = kept._replace(raw=kept.x.clone(), y=kept.y.clone(), ids=kept.ids.clone())
     learner.after(task(1, (2, 3)))
     images = torch.cat([kept.x, new.x])
     (rows,) = given

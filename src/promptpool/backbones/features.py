@@ -69,6 +69,17 @@ class FrozenFeatures:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def knows(self, batch: Batch) -> bool:
+        """True if the features of a batch are here, so that its raw inputs are not looked at for them."""
+        return all(identity in self._slots for identity in batch.ids.tolist())
+
+    def knows_tokens(self, batch: Batch, blocks: int = 0) -> bool:
+        """The same of what `with_tokens` gives."""
+        tokens = self._tokens
+        if tokens is None or tokens.blocks != blocks or not self.knows(batch):
+            return False
+        return all(identity in tokens for identity in batch.ids.tolist())
+
     def expect(self, examples: Examples) -> None:
         """Announce examples that will be asked for soon; they only fill chunks that are computed anyway."""
         self._chunks.expect(examples, self._slots)
@@ -107,7 +118,7 @@ class FrozenFeatures:
             else:
                 features = tokens.backbone.encode(tokens.of_chunk(chunk), rows=1, first=tokens.blocks)[:, 0]
             self._add(list(chunk.ids.values()), features[list(chunk.ids)])
-        return self._rows(batch.ids.tolist()).to(batch.x.device)
+        return self._rows(batch.ids.tolist()).to(batch.y.device)
 
     def _of_pixels(self, chunk: Chunk) -> Tensor:
         """The features of a chunk; what is made beside them goes to the store that wants it."""

@@ -61,7 +61,7 @@ class TokenStore:
             self.of_chunk(chunk)
         tokens = self._gathered(ids)
         self._passing.clear()
-        return tokens.to(batch.x.device)
+        return tokens.to(batch.y.device)
 
     def touch(self, ids: list[int]) -> None:
         """Note that these examples are asked for in this round."""

@@ -6,14 +6,16 @@ What is particular here:
   feature is never somebody else's.
 - Labels are positions in `Stream.class_names`. Where classes come in turn they are numbered in the order in which
   they appear, so a head grows at its end.
-- Inputs stay raw (uint8, channels first) until a view makes model input of them.
+- Inputs stay raw (uint8, channels first) until a view makes model input of them. Those that do not lie in memory are
+  read when they are looked at, and not at all where everything that is asked of them is known already.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -27,31 +29,55 @@ from torch import Tensor
 from promptpool.data.workers import in_advance
 
 
-class Batch(NamedTuple):
-    """Examples on their way through a learner."""
-
-    x: Tensor  # raw inputs: uint8 [B, C, H, W]
-    y: Tensor  # labels: int64 [B]
-    ids: Tensor  # int64 [B]
-    fresh: bool = True  # the stream shows these examples for the first time
-    extra: Mapping[str, Tensor] = MappingProxyType({})  # what a memory kept beside the examples
-
-    def part(self, rows: slice) -> Batch:
-        """Some of the examples, as fresh as all of them."""
-        extra = {name: value[rows] for name, value in self.extra.items()}
-        return self._replace(x=self.x[rows], y=self.y[rows], ids=self.ids[rows], extra=extra)
-
-    def to(self, device: torch.device) -> Batch:
-        extra = {name: value.to(device) for name, value in self.extra.items()}
-        return self._replace(x=self.x.to(device), y=self.y.to(device), ids=self.ids.to(device), extra=extra)
-
-
 class Source(Protocol):
     """Raw inputs by row number: a tensor, or a source that decodes when asked."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Tensor, /) -> Tensor: ...
+
+
+class Unread:
+    """Some rows of a source, read once, when they are first asked for; from any thread."""
+
+    def __init__(self, source: Source, rows: Tensor) -> None:
+        self._source, self._rows = source, rows
+        self._lock = threading.Lock()
+        self._read: Tensor | None = None
+
+    def __getitem__(self, index: slice) -> Tensor | Unread:
+        return Unread(self._source, self._rows[index]) if self._read is None else self._read[index]
+
+    def to(self, device: torch.device) -> Tensor:
+        with self._lock:
+            found = self._source[self._rows] if self._read is None else self._read
+            self._read = found.to(device)
+            return self._read
+
+
+class Batch(NamedTuple):
+    """Examples on their way through a learner."""
+
+    raw: Tensor | Unread
+    y: Tensor  # labels: int64 [B]
+    ids: Tensor  # int64 [B]
+    fresh: bool = True  # the stream shows these examples for the first time
+    extra: Mapping[str, Tensor] = MappingProxyType({})  # what a memory kept beside the examples
+
+    @property
+    def x(self) -> Tensor:
+        """The raw inputs: uint8 [B, C, H, W]."""
+        return self.raw if isinstance(self.raw, Tensor) else self.raw.to(self.y.device)
+
+    def part(self, rows: slice) -> Batch:
+        """Some of the examples, as fresh as all of them."""
+        extra = {name: value[rows] for name, value in self.extra.items()}
+        return self._replace(raw=self.raw[rows], y=self.y[rows], ids=self.ids[rows], extra=extra)
+
+    def to(self, device: torch.device) -> Batch:
+        extra = {name: value.to(device) for name, value in self.extra.items()}
+        raw = self.raw.to(device) if isinstance(self.raw, Tensor) else self.raw
+        return self._replace(raw=raw, y=self.y.to(device), ids=self.ids.to(device), extra=extra)
 
 
 def in_memory(source: Source) -> bool:
@@ -88,18 +114,33 @@ class Examples:
         return replace(self, y=table[self.y])
 
     def batch(self, index: Tensor | slice, fresh: bool = True) -> Batch:
-        return Batch(self.source[self.rows[index]], self.y[index], self.ids[index], fresh)
+        rows = self.rows[index]
+        raw = self.source[rows] if in_memory(self.source) else Unread(self.source, rows)
+        return Batch(raw, self.y[index], self.ids[index], fresh)
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """All examples once, in order."""
+    def batches(self, size: int, looks: Callable[[Batch], bool] | None = None) -> Iterator[Batch]:
+        """All examples once, in order; `looks` as in `read_ahead`."""
         if size < 1:
             raise ValueError(f"size = {size}: a batch holds at least one example")
         parts = [slice(begin, begin + size) for begin in range(0, len(self), size)]
-        yield from map(self.batch, parts) if in_memory(self.source) else in_advance(self.batch, parts)
+        made = map(self.batch, parts)
+        yield from made if in_memory(self.source) else read_ahead(made, looks)
 
     @property
     def classes(self) -> tuple[int, ...]:
         return tuple(self.y.unique().tolist())
+
+
+def read_ahead(batches: Iterable[Batch], looks: Callable[[Batch], bool] | None = None) -> Generator[Batch, None, None]:
+    """The same batches, each read while the one before is in use.
+
+    Those of which `looks` says that nobody will look at their raw inputs are left unread.
+    """
+
+    def read(batch: Batch) -> Batch:
+        return batch._replace(raw=batch.x) if looks is None or looks(batch) else batch
+
+    return in_advance(read, batches)
 
 
 def examples(x: npt.NDArray[np.uint8] | Tensor, y: npt.ArrayLike | Tensor) -> Examples:

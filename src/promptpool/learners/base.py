@@ -206,6 +206,16 @@ class Learner(nn.Module):
         """True if scores are a function of what is read of the frozen backbone, and the image itself is not needed."""
         return not self.train_backbone
 
+    def looks_at(self, batch: Batch) -> bool:
+        """True if a batch's raw inputs will be asked for now, so that reading them ahead pays.
+
+        Nothing but time depends on the answer: inputs that were not read ahead are read when they are asked for.
+        """
+        if self.training and self.memory is not None:
+            return True
+        from_features = self.trains_on_features if self.training else self.answers_from_features
+        return not (from_features and self.frozen.knows(batch))
+
     @property
     def frozen(self) -> FrozenFeatures:
         """The features of the given backbone, each computed once; assign a store to share it with other learners."""

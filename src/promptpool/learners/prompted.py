@@ -69,6 +69,11 @@ class PromptedLearner(Learner):
             return False
         return not next(self.backbone.parameters()).requires_grad  # it is where a plan has clip_frozen
 
+    def looks_at(self, batch: Batch) -> bool:
+        if self.training and self.memory is not None:
+            return True
+        return not (self.keeps_tokens and self.frozen.knows_tokens(batch, self.enter))
+
     def read(self, batch: Batch, x: Tensor | None) -> tuple[Tensor, Tensor]:
         """The tokens that prompts join, [B, L, D], and q(x), [B, D].
 

@@ -52,7 +52,7 @@ def count_correct(
     right, part = torch.zeros(2, dtype=torch.long), rank_share(test)
     learner.expect(part)
     pairs = [torch.empty(0, 2, dtype=torch.long)]
-    for batch in part.batches(batch_size):
+    for batch in part.batches(batch_size, learner.looks_at):
         here = batch.to(learner.device)
         logits = learner.logits(here)
         among = only(logits, seen) if test_classes == "seen" else logits

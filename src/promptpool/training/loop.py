@@ -20,8 +20,7 @@ from torch import Tensor
 
 from promptpool import distributed
 from promptpool.checks import above_zero, above_zero_or_none, at_least, below_one, one_of, whole_number, zero_or_more
-from promptpool.data.stream import Batch, Examples, Experience, Stream, in_memory
-from promptpool.data.workers import in_advance
+from promptpool.data.stream import Batch, Examples, Experience, Stream, in_memory, read_ahead
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
 from promptpool.training.evaluation import TEST_AFTER, TEST_CLASSES, Count, by_class, count_correct
@@ -187,12 +186,13 @@ class Session:
 
     def _shown(self, experience: Experience, batches: Sequence[Tensor]) -> Generator[tuple[Tensor, Batch], None, None]:
         """The indices of each batch with this rank's part of it, read in advance if reading takes time."""
-
-        def read(index: Tensor) -> tuple[Tensor, Batch]:
-            return index, self._read(experience, index)
-
-        source = self.learner.training_examples(experience).source
-        yield from map(read, batches) if in_memory(source) else in_advance(read, batches)
+        own = (self._read(experience, index) for index in batches)
+        if in_memory(self.learner.training_examples(experience).source):
+            yield from zip(batches, own, strict=True)
+            return
+        self.learner.train()  # what it looks at may depend on that
+        with closing(read_ahead(own, self.learner.looks_at)) as ahead:
+            yield from zip(batches, ahead, strict=True)
 
     def _read(self, experience: Experience, index: Tensor) -> Batch:
         """This rank's part of a batch."""
