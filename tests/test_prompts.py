@@ -396,12 +396,15 @@ def test_a_start_from_tokens_is_tokens_of_an_image_and_its_query(pool_size: int)
     pool = PromptPool(DIM, generator=generator(), pool_size=pool_size, top_k=2, prompt_length=4, start_from="tokens")
     pool.begin(TOKENS, QUERIES, generator(1))
     images = []
-    for prompt, key in zip(pool.prompts * pool.unit, pool.keys, strict=True):
+    for prompt, key in zip(pool.prompts, pool.keys, strict=True):
         (image,) = (n for n, query in enumerate(QUERIES) if torch.equal(key, query))
         images.append(image)
         for token in prompt:
             assert any(torch.allclose(token, other) for other in TOKENS[image])
     uses = Counter(images)
+    assert torch.equal(
+        pool.select(QUERIES[:1]).prompts[0], pool.prompts[pool.select(QUERIES[:1]).indices[0]].flatten(0, 1)
+    )
     assert max(uses.values()) - min(uses.get(n, 0) for n in range(6)) <= 1, "no image is taken twice before all were"
 
 

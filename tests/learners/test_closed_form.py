@@ -115,6 +115,20 @@ def test_neither_the_order_of_classes_nor_the_size_of_batches_matters(values: di
     same(learned([2, 0, 1, *order[3:]], step=100, **values), expected)
 
 
+@pytest.mark.parametrize("counts", [(4, 4, 4), (5, 3, 4)])
+def test_images_that_are_all_alike_tell_nothing_in_any_order(counts: tuple[int, ...]) -> None:
+    labels = torch.arange(3).repeat_interleave(torch.tensor(counts))
+    images = TRAIN.select(torch.zeros_like(labels))
+    alike = Examples(images.source, images.rows, labels, torch.arange(len(labels)))
+    learners = []
+    for order in (labels.argsort(), labels.argsort(descending=True), torch.randperm(len(labels))):
+        learners.append(show(learner_of(), alike.select(order), step=5))
+        learners[-1].before_evaluation()
+        assert learners[-1].head.weight.abs().max() < 10, "what is left of rounding is not divided by itself"
+    for learner in learners[1:]:
+        same(learner.eval(), learners[0].eval())
+
+
 def test_blocks_are_only_a_matter_of_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = learned(list(range(CLASSES)))
     monkeypatch.setattr(closed_form, "BLOCK", 5)

@@ -36,8 +36,8 @@ def on_disk(stream: Stream) -> tuple[Stream, Counted, Counted]:
     return replace(stream, experiences=experiences, tests=tests), train, test
 
 
-def learned(name: str, stream: Stream, **values: object) -> list[Record]:
-    return list(learn(toy_learner(name, **values), stream, SHORT))
+def learned(name: str, stream: Stream) -> list[Record]:
+    return list(learn(toy_learner(name), stream, SHORT))
 
 
 @pytest.mark.parametrize("name", ["l2p", "l2p-enter", "closed-form", "nearest-mean", "masked-linear"])

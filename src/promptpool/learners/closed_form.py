@@ -263,8 +263,8 @@ class ClosedForm(Learner):
         self.gaussian = Gaussian(self.sums, self.shrinkage) if self.sums.width else None
         self.regression = Ridge(self.projected, self.ridge) if self.projected.width else None
         for classifier, sums in ((self.gaussian, self.sums), (self.regression, self.projected)):
-            if classifier is not None:
-                scale = spread(classifier, sums) or 1.0
+            scale = 0.0 if classifier is None else spread(classifier, sums)
+            if classifier is not None and scale:
                 self.head.weight.data[known, begin : begin + sums.width] = classifier.weight[known] / scale
                 self.head.bias.data[known] += classifier.bias[known] / scale
             begin += sums.width
@@ -283,8 +283,9 @@ class ClosedForm(Learner):
         total = torch.zeros(len(rows), len(self.head.bias), dtype=torch.float64)
         x, h = self.inputs_of(rows)
         for classifier, sums, values in ((self.gaussian, self.sums, x), (self.regression, self.projected, h)):
-            if classifier is not None:
-                total += classifier.leave_one_out(values, labels) / (spread(classifier, sums) or 1.0)
+            scale = 0.0 if classifier is None else spread(classifier, sums)
+            if classifier is not None and scale:
+                total += classifier.leave_one_out(values, labels) / scale
         return total.masked_fill(~self.sums.known, -torch.inf)
 
     @torch.no_grad()

@@ -31,6 +31,7 @@ from promptpool import distributed
 from promptpool.learners.head import with_rows
 
 NOTHING = 1e-12  # a variance that is rounding, as a share of the mean square
+SAME = 1e-20  # the same of the scores of classes that are alike
 RIDGES = tuple(10 ** (power / 4) for power in range(-24, 13))  # in units of the mean eigenvalue
 JUDGED = 500
 
@@ -233,11 +234,18 @@ def choose_ridge(gram: Tensor, sums: Tensor, count: int) -> float:
 
 
 def spread(classifier: Classifier, sums: Sums) -> float:
-    """The root mean square, over examples and known classes, of scores less their mean over those classes."""
+    """The root mean square, over examples and known classes, of scores less their mean over those classes.
+
+    Zero if all classes have the same scores but for rounding: such a classifier has nothing to say.
+    """
     weight, bias = classifier.weight[sums.known], classifier.bias[sums.known]
-    weight, bias = weight - weight.mean(dim=0), bias - bias.mean()
-    total = sums.sums.sum(dim=0)
-    squares = (
-        (weight @ sums.gram * weight).sum() + 2 * (bias * (weight @ total)).sum() + sums.count * bias.square().sum()
-    )
-    return math.sqrt(max(float(squares), 0.0) / (sums.count * len(weight)))
+    squares = _squares(weight - weight.mean(dim=0), bias - bias.mean(), sums)
+    if squares <= SAME * _squares(weight, bias, sums):
+        return 0.0
+    return math.sqrt(squares / (sums.count * len(weight)))
+
+
+def _squares(weight: Tensor, bias: Tensor, sums: Sums) -> float:
+    """The sum of the squares of scores x w + b over all examples."""
+    across = (bias * (weight @ sums.sums.sum(dim=0))).sum()
+    return max(float((weight @ sums.gram * weight).sum() + 2 * across + sums.count * bias.square().sum()), 0.0)
