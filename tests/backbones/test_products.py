@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from promptpool import load_backbone
 from promptpool.backbones import products
 from promptpool.backbones.base import Readout
 from promptpool.backbones.features import FrozenFeatures
-from promptpool.backbones.products import PRODUCTS, Linear, by_convolution, keep_freed_memory, suited
+from promptpool.backbones.products import PRODUCTS, Linear, by_convolution, suited
 from promptpool.backbones.vit import ViT
 from promptpool.data.views import ImageView
 from promptpool.training import learn
@@ -101,10 +100,8 @@ def test_every_linear_layer_of_a_block_is_asked_and_none_else() -> None:
     assert all(isinstance(layer, Linear) and layer.product is by_convolution for layer in layers)
 
 
-@pytest.mark.parametrize("precision", ["single", "bfloat16"])
-def test_what_a_transformer_makes_is_the_same(precision: str) -> None:
+def test_what_a_transformer_makes_is_the_same() -> None:
     vit = large_vit()
-    vit.compute_in(precision)
     found: list[list[Tensor]] = []
     for name in PRODUCTS:
         vit.compute_by(name)
@@ -160,25 +157,6 @@ def test_an_export_holds_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "takes", "expected"),
-    [("glibc", True, [(-3, 2**25), (-1, 2**30)]), ("glibc", False, [(-3, 2**25)]), ("", True, [])],
-)
-def test_memory_is_kept_where_the_c_library_can(
-    library: str, takes: bool, expected: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[tuple[int, int]] = []
-
-    def mallopt(name: int, value: int) -> bool:
-        found.append((name, value))
-        return takes
-
-    monkeypatch.setattr("platform.libc_ver", lambda: (library, ""))
-    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
-    keep_freed_memory.__wrapped__()
-    assert found == expected
-
-
-@pytest.mark.parametrize(
     ("instructions", "maker", "expected"),
     [
         ("AVX512", "vendor_id\t: AuthenticAMD", "onednn"),
@@ -210,3 +188,8 @@ def test_products_that_are_not_there_are_named() -> None:
     vit.compute_by("onednn")
     with pytest.raises(ValueError, match="must be 'torch' with compile = True"):
         vit.compile_blocks()
+    with pytest.raises(ValueError, match="must be 'torch' with precision = 'bfloat16'"):
+        vit.compute_in("bfloat16")
+    assert vit.precision == "single"
+    with pytest.raises(ValueError, match="must be 'torch' with precision = 'bfloat16'"):
+        load_backbone("vit-glyphs", products="onednn", precision="bfloat16")

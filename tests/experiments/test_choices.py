@@ -99,7 +99,7 @@ def test_products_of_another_library_go_with_plain_code_of_single_precision_alon
     words = [choice.words(code) for choice in alternatives(code, threads=[], tests=1, **EVERYWHERE)]
     assert ["backbone.products=onednn"] not in words
     words = [choice.words(other) for choice in alternatives(other, threads=[], tests=1, **EVERYWHERE)]
-    assert words == [["backbone.precision=bfloat16"]]
+    assert words == [["backbone.precision=bfloat16", "backbone.products=torch"]]
 
 
 def test_a_step_that_does_not_fit_is_taken_in_parts_or_computed_twice() -> None:

@@ -111,13 +111,27 @@ def test_what_is_normalised_by_its_batch_is_refused_only_where_it_learns() -> No
     check_session(Learner(resnet, VIEW, train_backbone=False), toy_stream(), replace(PLAN, micro_batch=4))
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [({"vote": 4}, "by a vote of images"), ({"start_from": "scaled"}, "from the whole first batch")],
-)
-def test_values_of_l2p_that_look_at_the_whole_batch_are_refused(values: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=f"must be none for L2P, which .* {reason}"):
-        check_session(L2P(toy_backbone(), VIEW, **values), toy_stream(), replace(PLAN, micro_batch=4))
+def test_a_vote_looks_at_the_whole_batch() -> None:
+    with pytest.raises(ValueError, match="must be none for L2P, which chooses prompts by a vote of images"):
+        check_session(L2P(toy_backbone(), VIEW, vote=4), toy_stream(), replace(PLAN, micro_batch=4))
+
+
+@pytest.mark.parametrize("tokens_gb", ["1", "0"])
+@pytest.mark.parametrize("start_from", ["scaled", "tokens"])
+def test_prompts_start_from_the_whole_first_batch(
+    start_from: str, tokens_gb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMPTPOOL_TOKENS_GB", tokens_gb)
+    found = []
+    for micro_batch in (None, 3):
+        with double_precision():
+            learner = toy_learner("l2p", view=double_view(VIEW), start=(-1.0, 1.0), start_from=start_from)
+            next(iter(Session(learner, toy_stream(), replace(PLAN, micro_batch=micro_batch))))
+            assert isinstance(learner, L2P)
+            assert not learner.pool.waits
+        found.append([learner.pool.unit, *learner.parameters(), learner.generator.get_state()])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-12)
 
 
 def test_a_step_on_a_whole_loss_is_refused_where_parts_are_asked_for() -> None:

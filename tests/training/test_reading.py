@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from promptpool.data.stream import Batch, Examples, Experience, Source, Stream, Unread
+from promptpool.learners import adaptation
 from promptpool.training.checkpoint import learn
 from promptpool.training.record import Record
 from toys import SHORT, toy_examples, toy_learner, toy_stream
@@ -47,6 +49,17 @@ def test_a_frozen_model_looks_at_each_image_once(name: str) -> None:
     assert sorted(train.read) == list(range(len(train)))
     assert sorted(test.read) == list(range(len(test)))
     assert records == learned(name, toy_stream())
+
+
+def test_a_closed_form_with_prompts_looks_again_at_what_taught_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptation, "LEAST_STEPS", 20)
+    values: dict[str, Any] = {"adapt": "prompts", "projections": 50}
+    stream, train, test = on_disk(toy_stream())
+    records = list(learn(toy_learner("closed-form", **values), stream, SHORT))
+    first = stream.experiences[0].train.rows.tolist()
+    assert sorted(train.read) == sorted([*range(len(train)), *first])
+    assert sorted(test.read) == list(range(len(test)))
+    assert records == list(learn(toy_learner("closed-form", **values), toy_stream(), SHORT))
 
 
 @pytest.mark.parametrize("name", ["ft-seq", "l2p-r", "er", "lwf"])

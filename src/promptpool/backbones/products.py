@@ -8,17 +8,12 @@ says whether it pays, `suited` where it likely does.
 
 What torch would not leave to oneDNN stays a linear layer: few numbers, other than single precision, other devices. So
 does what runs in compiled code or an export.
-
-oneDNN asks for memory in every product and gives it back. The C library of Linux returns it to the system each time,
-which then clears it again, page by page: a sixth of a step. So from the first use on it keeps what is freed.
 """
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -29,9 +24,6 @@ from promptpool.checks import one_of
 
 CPUINFO = Path("/proc/cpuinfo")
 LEAST = 20480  # numbers: torch gives images up to this size to a slow kernel of its own
-# Of mallopt(3), whose names begin with M_. Tensors as large as the first are mapped each by itself, as they are without
-# it; no glibc refuses this size. At the end of the heap so much is kept.
-MMAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**30)
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # of rows, weight and bias
 
 
@@ -53,20 +45,13 @@ def _goes_to_onednn(x: Tensor) -> bool:
 PRODUCTS: dict[str, Product] = {"torch": F.linear, "onednn": by_convolution}
 
 
-@cache
-def keep_freed_memory() -> None:
-    """Have this process keep what it frees, where its C library is GNU's."""
-    if platform.libc_ver()[0] == "glibc":
-        library = ctypes.CDLL(None)
-        if library.mallopt(*MMAP_THRESHOLD):  # or the next call would leave it as small as it is now
-            library.mallopt(*TRIM_THRESHOLD)
-
-
-def check_products(products: str, compiled: bool) -> None:
+def check_products(products: str, *, compiled: bool, precision: str) -> None:
     """Raise a ValueError if blocks cannot be run so."""
     one_of(PRODUCTS, products=products)
     if compiled and products != "torch":
         raise ValueError(f"products = {products!r}: must be 'torch' with compile = True, whose code has those")
+    if precision != "single" and products != "torch":
+        raise ValueError(f"products = {products!r}: must be 'torch' with precision = {precision!r}, which has its own")
 
 
 def suited() -> str:

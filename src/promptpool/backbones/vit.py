@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from promptpool.backbones.base import Backbone, Readout
 from promptpool.backbones.compilation import check_compiler, compiled
-from promptpool.backbones.products import PRODUCTS, Linear, check_products, keep_freed_memory
+from promptpool.backbones.products import PRODUCTS, Linear, check_products
 from promptpool.checks import one_of, zero_or_more
 
 GELUS = {"exact": "none", "tanh": "tanh"}  # and what torch calls them
@@ -40,8 +40,8 @@ class ViT(Backbone):
 
     With `precision="bfloat16"` the products of the blocks are computed in bfloat16, which has the range of single
     precision and 8 bits of its digits; weights, sums of residuals and norms stay in single precision. It pays where the
-    processor has instructions for it. `products="onednn"` leaves them to oneDNN on a CPU, to the same numbers but for
-    rounding, and has the process keep what memory it frees (see `products`).
+    processor has instructions for it. `products="onednn"` leaves those of single precision to oneDNN on a CPU, to the
+    same numbers but for rounding (see `products`).
 
     `compile_blocks` and `recompute_blocks` say how blocks are run. The first rounds otherwise; the second gives the
     same numbers, and trades time for memory.
@@ -115,14 +115,13 @@ class ViT(Backbone):
     def compute_in(self, precision: str) -> None:
         """Compute the products of the blocks in this precision from now on."""
         one_of(PRECISIONS, precision=precision)
+        check_products(self.products, compiled=self.compiled, precision=precision)
         self._choose("precision", precision)
 
     def compute_by(self, products: str) -> None:
         """Leave the products of the blocks to torch's usual library or to oneDNN from now on."""
-        check_products(products, self.compiled)
+        check_products(products, compiled=self.compiled, precision=self.precision)
         self._choose("products", products)
-        if products == "onednn":
-            keep_freed_memory()
         for module in self.modules():
             if isinstance(module, Linear):
                 module.product = PRODUCTS[products]
@@ -130,7 +129,7 @@ class ViT(Backbone):
     def compile_blocks(self, on: bool = True) -> None:
         """Run the blocks by code that torch compiles for this machine, from now on (see `compilation`)."""
         if on:
-            check_products(self.products, on)
+            check_products(self.products, compiled=on, precision=self.precision)
             check_compiler()
         self._choose("compiled", on)
 

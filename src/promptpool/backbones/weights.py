@@ -66,7 +66,7 @@ def load_backbone(
     if gelu is not None:
         one_of(GELUS, gelu=gelu)
     one_of(PRECISIONS, precision=precision)
-    check_products(products, compile)
+    check_products(products, compiled=compile, precision=precision)
     if compile:
         check_compiler()  # before a large file is read
     with _opened(_located(name_or_path)) as (archive, layout, description):

@@ -87,7 +87,7 @@ def alternatives(
 ) -> Iterator[Choice]:
     """Each value that may be faster, by itself; batches of at most `tests` images."""
     if transformer and usual.precision == "single":
-        yield replace(usual, precision="bfloat16")
+        yield replace(usual, precision="bfloat16", products="torch")
         if cpu and usual.products == "torch" and not usual.compile:
             yield replace(usual, products="onednn")
     for count in threads:
@@ -131,7 +131,7 @@ def together(trials: Sequence[Trial], usual: Trial, images: Images) -> Choice:
         names = [each.name for each in fields(Choice)]
         changed = {n: getattr(trial.choice, n) for n in names if getattr(trial.choice, n) != getattr(usual.choice, n)}
         chosen = replace(chosen, **changed)
-        if "products" in changed:  # they are those of single precision and of code that is not compiled
+        if changed.get("products") == "onednn":  # they are those of single precision and of code that is not compiled
             chosen = replace(chosen, precision="single", compile=False)
         elif chosen.compile or chosen.precision != "single":
             chosen = replace(chosen, products="torch")

@@ -44,7 +44,7 @@ class _Store(FrozenFeatures):
 
     def __call__(self, batch: Batch) -> Tensor:
         self.asked = True
-        return torch.randn(len(batch.ids), self.width, device=batch.x.device)
+        return torch.randn(len(batch.ids), self.width, device=batch.y.device)
 
     @torch.no_grad()
     def with_tokens(self, batch: Batch, blocks: int = 0) -> tuple[Tensor, Tensor]:

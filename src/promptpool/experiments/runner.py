@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from promptpool import __version__, distributed
+from promptpool.allocator import keep_freed_memory
 from promptpool.data.stream import class_counts
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError
@@ -70,6 +71,7 @@ def go_on(built: Built, path: Path, *, seconds: float = 60.0) -> Generator[Step,
     with _alone(path):
         if is_finished(path, built.config):
             return
+        keep_freed_memory()
         session = open_session(built, path)
         times = read_times(path)[: len(session.records)]
         begin = time.monotonic()

@@ -142,8 +142,9 @@ class Bench:
         if choice.threads != torch.get_num_threads():
             torch.set_num_threads(choice.threads)
         for vit in self.transformers:
+            vit.compile_blocks(False)  # compiled code and other precisions have no other products
+            vit.compute_by("torch")
             vit.compute_in(choice.precision)
-            vit.compile_blocks(False)  # compiled code has no other products
             vit.compute_by(choice.products)
             vit.compile_blocks(choice.compile)
             vit.recompute_blocks(choice.checkpointing)

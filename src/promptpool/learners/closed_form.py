@@ -150,6 +150,7 @@ class ClosedForm(Learner):
         if self.frozen.beside is not None:
             learner.frozen = self.frozen.beside  # queries that another run has computed
         learn_prompts(learner, examples)
+        learner.frozen.drop_tokens()  # nobody else asks for them
         return learner.pool
 
     def _decide(self, examples: Examples) -> None:
@@ -193,6 +194,9 @@ class ClosedForm(Learner):
         if self.prompted is not None:
             self.prompted.share_as(self.frozen)
             self.prompted.expect(examples)
+
+    def looks_at(self, batch: Batch) -> bool:
+        return not (self.frozen.knows(batch) and (self.prompted is None or self.prompted.knows(batch)))
 
     def keep_features(self) -> None:
         super().keep_features()

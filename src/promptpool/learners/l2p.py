@@ -151,15 +151,28 @@ class L2P(PromptedLearner):
         """f_r^avg(x_p), [B, D], of a batch in its view x (`read`), and the prompts that made it."""
         tokens, query = self.read(batch, x)  # [B, L, D], [B, D]
         if self.training and self.pool.waits:
-            patches = tokens[:, self.backbone.patches :]
-            self.pool.begin(distributed.gather(patches), distributed.gather(query), self.generator)
+            self._start(tokens, query)
         chosen = self.pool(query)
         features = encoded(
             self.backbone, tokens, chosen.prompts, order=self.order, position=self.position, enter=self.enter
         )
         return features, chosen
 
+    def _start(self, tokens: Tensor, query: Tensor) -> None:
+        """Start prompts and keys from the tokens and queries of the first batch, those of all ranks."""
+        patches = tokens[:, self.backbone.patches :]
+        self.pool.begin(distributed.gather(patches), distributed.gather(query), self.generator)
+
+    @torch.no_grad()
+    def _start_in_parts(self, batch: Batch, size: int) -> None:
+        """The same of a batch of which at most so many images go through the model at once."""
+        parts = [batch.part(slice(begin, begin + size)) for begin in range(0, len(batch.y), size)]
+        read = [self.read(part, None if self.keeps_tokens else self.inputs(part)) for part in parts]
+        self._start(torch.cat([tokens for tokens, _ in read]), torch.cat([query for _, query in read]))
+
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
+        if descend.micro_batch is not None and self.pool.waits:
+            self._start_in_parts(batch, descend.micro_batch)
         loss = descend.over(batch, self.loss)
         if self.memory is not None and batch.fresh:
             self.memory.add(batch)
@@ -186,8 +199,6 @@ class L2P(PromptedLearner):
     def whole_batches(self) -> str:
         if self.vote:
             return f"chooses prompts by a vote of images (vote = {self.vote})"
-        if self.start_from != "range":
-            return f"starts its prompts from the whole first batch (start_from = {self.start_from!r})"
         return super().whole_batches
 
     @property
