@@ -1,7 +1,8 @@
 """L2P's curves with the values of its first search and of its second, beside the masked linear head.
 
     python benchmarks/l2p_values.py                                               Split glyphs100, three seeds
-    python benchmarks/l2p_values.py --weights FILE --precision bfloat16 --seeds 1    Split CIFAR-100, scale small
+    python benchmarks/l2p_values.py --scale small --precision bfloat16            Split CIFAR-100, ViT-Ti
+    python benchmarks/l2p_values.py --scale small-dinov2 --precision bfloat16     Split CIFAR-100, DINOv2-S
 
 Runs are those of `promptpool reproduce`, in the same folder; one that was stopped goes on. Accuracies after each task
 go into a CSV file of docs/results, the curves into a picture beside it.
@@ -26,7 +27,16 @@ from promptpool.reproduce.studies import Item, benchmark_of, configured
 from promptpool.training.run_folder import Run, read_run
 
 RANGE = ("learner.start=[0.0,0.01]", "learner.start_from=range", "learner.order=prompts-first", "learner.position=none")
-CASES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+Cases = dict[str, tuple[str, tuple[str, ...]]]
+PHOTOGRAPHS: Cases = {
+    "L2P, the paper's values, batches of 32": (
+        "l2p",
+        (*RANGE, "learner.prompt_length=5", "plan.batch_size=32", "plan.learning_rate=0.03"),
+    ),
+    "L2P": ("l2p", ()),
+    "Masked linear head": ("masked-linear", ()),
+}
+CASES: dict[str, Cases] = {
     "mini": {
         "L2P, one token, 0.02, batches of 32, start near 0": (
             "l2p",
@@ -35,14 +45,8 @@ CASES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "L2P": ("l2p", ()),
         "Masked linear head": ("masked-linear", ()),
     },
-    "small": {
-        "L2P, the paper's values, batches of 32": (
-            "l2p",
-            (*RANGE, "learner.prompt_length=5", "plan.batch_size=32", "plan.learning_rate=0.03"),
-        ),
-        "L2P": ("l2p", ()),
-        "Masked linear head": ("masked-linear", ()),
-    },
+    "small": PHOTOGRAPHS,
+    "small-dinov2": PHOTOGRAPHS,
 }
 
 
@@ -60,13 +64,14 @@ def finished(request: Request, method: str, values: Sequence[str], seed: int, ca
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", help="of a ViT for photographs; without them characters are drawn")
+    parser.add_argument("--scale", choices=CASES, default="mini")
+    parser.add_argument("--weights", help="if not those of the scale")
     parser.add_argument("--precision", default=None, help="of the transformer's products")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     given = parser.parse_args(arguments)
-    scale = "small" if given.weights else "mini"
+    scale = given.scale
     runs = (given.runs or Path("runs") / f"reproduce-{scale}").resolve()
     request = Request((), scale, given.seeds, runs, backbone=given.weights, precision=given.precision)
     cache, found, lines = SharedCache(runs / "features"), dict[str, list[Run]](), list[list[str]]()

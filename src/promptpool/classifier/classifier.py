@@ -414,8 +414,12 @@ class ContinualClassifier:
 
     def forget(self, label: str) -> None:
         """Take a class out, as if it had never been learned; only the closed form can."""
-        number = self._number(label)
-        self._exact("take a class out").forget([number])
+        number, learner = self._number(label), self._exact("take a class out")
+        first = min((each.number for each in self.known.lessons), default=0)
+        pictures = self.known.pictures
+        if learner.adapt != "none" and ((pictures.lessons == first) & (pictures.owners == number)).any():
+            raise ValueError(f"{label!r}: {_rests_on_first(learner)} with its pictures: teach a new one without them")
+        learner.forget([number])
         self.known.drop_class(number)
         self._calibrate()
 
@@ -426,8 +430,9 @@ class ContinualClassifier:
             given = ", ".join(map(str, numbers)) or "none"
             raise ValueError(f"lesson {lesson}: is not there, or its pictures are not known; there are {given}")
         if learner.adapt != "none" and lesson == min(numbers):
-            found = "whether to take prompts was decided" if learner.adapt == "auto" else "the prompts were learned"
-            raise ValueError(f"lesson {lesson}: {found} in it, and everything after it rests on that")
+            raise ValueError(
+                f"lesson {lesson}: {_rests_on_first(learner)} in it, and everything after it rests on that"
+            )
         gone = self.known.drop_lesson(lesson)
         keys = zip(learner.ids.tolist(), learner.labels.tolist(), strict=True)
         learner.take_out(torch.tensor([key in gone for key in keys], dtype=torch.bool))
@@ -558,6 +563,11 @@ def _small(examples: Examples) -> Tensor:
     """The small grey versions of all examples: uint8 [n, 64]."""
     parts = [small_grey(batch.x) for batch in examples.batches(AT_ONCE)]
     return torch.cat(parts) if parts else small_grey(torch.zeros(0, 3, 8, 8, dtype=torch.uint8))
+
+
+def _rests_on_first(learner: ClosedForm) -> str:
+    """What the first lesson has settled for good, where there is an `adapt`."""
+    return "whether to take prompts was decided" if learner.adapt == "auto" else "the prompts were learned"
 
 
 def _configuration(method: str, seed: int, values: dict[str, Any]) -> dict[str, Any]:
