@@ -94,6 +94,13 @@ def test_what_is_made_of_a_pair_changes_nothing_of_it() -> None:
     assert "seed" not in pair(benchmarks()["glyphs100"], methods()["l2p"])["dataset"]
 
 
+def test_prompts_on_images_of_ones_own_fit_the_backbone_and_take_enough_steps() -> None:
+    config = load_config("own-l2p", ["dataset.folder=pictures"])
+    learner, plan = config["learner"], config["plan"]
+    assert (learner["start_from"], learner["start"], learner["prompt_length"]) == ("fitting", (-1.0, 1.0), 1)
+    assert (plan["least_steps"], plan["batch_size"], plan["learning_rate"]) == (200, 8, 0.001)
+
+
 @pytest.mark.parametrize("benchmark", ["glyphs100", "cifar100"])
 @pytest.mark.parametrize("name", ["google-v1", "google-v2", "pytorch-port"])
 def test_a_profile_of_public_code_keeps_its_start_and_its_order(name: str, benchmark: str) -> None:
