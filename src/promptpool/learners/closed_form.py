@@ -228,6 +228,8 @@ class ClosedForm(Learner):
         """x, on the CPU and in half precision: [B, d]."""
         rows = self.frozen(batch)
         if self.prompted is not None:
+            if self.pool.waits:
+                raise RuntimeError("prompts are learned when the first experience begins: call before(experience)")
             rows = torch.cat([rows, self.prompted(batch)], dim=1)
         return finite(rows.cpu().half())
 
@@ -331,8 +333,13 @@ class ClosedForm(Learner):
             raise ValueError("only learners with the same values and the same backbone can be joined")
         if (self.prompted is None) != (other.prompted is None):
             raise ValueError("adapt = 'auto': one of the two learners has taken prompts and the other has not")
-        if self.prompted is not None and not torch.equal(self.pool.prompts, other.pool.prompts):
+        both = zip(self.pool_values(), other.pool_values(), strict=True)
+        if not all(torch.equal(own, theirs) for own, theirs in both):
             raise ValueError(f"adapt = {self.adapt!r}: the other learner's prompts were learned on other images")
+
+    def pool_values(self) -> list[Tensor]:
+        """All that decides what is read with prompts; nothing where there are none."""
+        return [] if self.prompted is None else [self.pool.prompts, self.pool.keys, self.pool.unit]
 
     def forget(self, classes: Iterable[int]) -> None:
         """Take classes out, as if they had never been learned; needs keep = "features"."""
