@@ -4,7 +4,7 @@
 
 `first` leaves a checkpoint in the middle of an epoch and goes on. `again` is another process, which runs undisturbed
 and then once more from that checkpoint. Batches are large enough for torch to share them out: one of L2P has 32
-images with 25 prompt tokens of 64 numbers, 51,200 in all.
+images with 25 prompt tokens of 64 numbers, 51,200 in all. `l2p@onednn` is l2p with products by oneDNN.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from promptpool.backbones.resnet import resnet18
+from promptpool.backbones.vit import ViT
 from promptpool.learners.state import state
 from promptpool.training.checkpoint import load_checkpoint, save_checkpoint
 from promptpool.training.loop import Plan, Session
@@ -27,9 +28,12 @@ PLAN = Plan(epochs=2, batch_size=32, learning_rate=0.01, test_batch_size=50)
 
 
 def session(name: str) -> Session:
-    backbone = resnet18(width=16, image_size=8).eval() if name in ON_RESNET else toy_backbone(dim=64)
-    values: dict[str, Any] = VALUES.get(name, {})
-    learner = METHODS[name](backbone, toy_view(name), **values)
+    method, _, products = name.partition("@")
+    backbone = resnet18(width=16, image_size=8).eval() if method in ON_RESNET else toy_backbone(dim=64)
+    if isinstance(backbone, ViT) and products:
+        backbone.compute_by(products)
+    values: dict[str, Any] = VALUES.get(method, {})
+    learner = METHODS[method](backbone, toy_view(method), **values)
     return Session(learner, toy_stream(tasks=2, per_class=16), replace(PLAN))
 
 
