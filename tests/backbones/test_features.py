@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from torch import Tensor
 
 from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.chunks import CHUNK
-from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.features import BOOKKEEPING, FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, concatenate, examples
 from promptpool.data.views import ImageView
@@ -226,7 +227,7 @@ def test_the_store_grows_and_forgets_nothing() -> None:
 
 
 def test_memory_stays_below_its_budget_and_no_bit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROMPTPOOL_MEMORY_GB", repr(2 * 200 * 4 * 4 / 1e9))  # two tables of 200 rows
+    monkeypatch.setenv("PROMPTPOOL_MEMORY_GB", repr(2 * 200 * (4 * 4 + BOOKKEEPING) / 1e9))  # two tables of 200 rows
     frozen, some = FrozenFeatures(Placed(), ImageView(2)), noise(2600, 0, side=2)
     monkeypatch.delenv("PROMPTPOOL_MEMORY_GB")
     expected = FrozenFeatures(Placed(), ImageView(2))(whole(some))
@@ -238,6 +239,18 @@ def test_memory_stays_below_its_budget_and_no_bit_changes(monkeypatch: pytest.Mo
         assert sum(len(table) for table in frozen._tables[:2]) <= 400
     assert -1 in frozen._slots  # what was put there stays
     assert torch.equal(frozen(whole(some)), expected)  # more at once than there is room for
+
+
+def test_the_budget_of_memory_counts_what_python_keeps_of_an_id() -> None:
+    frozen, count = FrozenFeatures(Flat(), ImageView(2)), 20_000
+    tracemalloc.start()
+    try:
+        for begin in range(0, count, 100):
+            frozen._add([10**17 + begin + place for place in range(100)], torch.zeros(100, 4))
+        held, _ = tracemalloc.get_traced_memory()  # of Python alone: torch asks for its memory elsewhere
+    finally:
+        tracemalloc.stop()
+    assert held / count == pytest.approx(BOOKKEEPING, rel=0.3)
 
 
 def test_a_budget_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ with `with_tokens`: tokens are kept too, as far as memory goes (`token_store.py`
 A pass for a wider readout makes f(x)[0] as well, for little more. A store that is given another one as `beside` puts
 it there, so that methods of both kinds look at an image once.
 
-In memory they take at most PROMPTPOOL_MEMORY_GB, or 2 GB: when half of that is full, the half before it is let go. What
-is asked for again then is read from files, or without files computed again.
+In memory they take at most PROMPTPOOL_MEMORY_GB, or 2 GB, with what Python needs to find each by its id: when half of
+that is full, the half before it is let go. What is asked for again then is read from files, or without files computed
+again.
 
 `share` and `keep` exchange features with other processes and runs by files (`feature_files.py`). Those of another
 backbone, view or readout, or of another number of threads or version of torch, are never taken.
@@ -38,6 +39,8 @@ from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
 from promptpool.files import gigabytes
 
+BOOKKEEPING = 200  # bytes that a row takes beside its numbers: an id, the row's place, and a place for both in a dict
+
 
 @torch.no_grad()
 def plain_features(backbone: FeatureExtractor, view: ImageView, x: Tensor) -> Tensor:
@@ -59,7 +62,8 @@ class FrozenFeatures:
         self._tables = [torch.empty(0, self.width), torch.empty(0, self.width)]
         self._computed: list[int] = []  # the ids of the rows of the first table
         self._before: list[int] = []  # and of the second
-        self._most = memory_budget() // (2 * self.width * self._tables[0].element_size())  # rows of either
+        row = self.width * self._tables[0].element_size() + BOOKKEEPING
+        self._most = memory_budget() // (2 * row)  # rows of either
         self._files: FeatureFiles | None = None
         self._written = 0  # how many rows of the first table are in files
         self._chunks = Chunks()
@@ -228,7 +232,7 @@ class FrozenFeatures:
 
 
 def memory_budget() -> int:
-    """The most bytes that a store's features take in memory."""
+    """The most bytes that a store's features and their bookkeeping take in memory."""
     return gigabytes("PROMPTPOOL_MEMORY_GB", 2)
 
 
