@@ -82,9 +82,10 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png
 
-# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; an hour.
+# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; an hour, or less of it
+# with ARGS='--minutes 20'.
 bench-scale: $(READY)
-	$(BIN)/python benchmarks/scale.py --out docs/results/scale.csv --plot docs/scale.png
+	$(BIN)/python benchmarks/scale.py --out docs/results/scale.csv --plot docs/scale.png $(ARGS)
 
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/serve.py $(ARGS)

@@ -1,6 +1,7 @@
 """Does a step stay as cheap when everything is large? A pool of 10,000, 20,000 classes, 1,000 tasks, a million images.
 
     make bench-scale                                       everything; writes docs/scale.png and its CSV
+    make bench-scale ARGS='--minutes 20'                   as many tasks as twenty minutes allow
     python benchmarks/scale.py --tasks 50 --images 50000   less of it
 
 A ViT of two blocks and 32 dimensions reads 32x32 images as 5 tokens, so that all the rest shows. The long study goes
@@ -8,47 +9,42 @@ through all tasks with the library's own loop, and notes for each the median ste
 others change the pool alone and the classes alone, beside the matrix products that have these sizes: queries with keys,
 and features with the head, forward and backward. Images are a thousand drawn by chance, again and again, each time with
 an id of its own, as if they were others.
+
+With so few dimensions a million images would not fill the memory that features and tokens may take, and it would rise
+to the end as if it had no bound. So both budgets are 0.05 GB here, and are full after a sixth of the images.
+
+What was found is written on the way, so that a run that is killed leaves it; it is drawn in a process of its own, whose
+memory is not counted. On a machine that does other work nothing is judged.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from floor import Floor, Product
-from idle import refuse_if_busy
-from matplotlib.figure import Figure
+from idle import MOST, Meanwhile, refuse_if_busy
+from scale_table import Point, Size, drawn, judged, progress, table, written
 
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import ImageView
-from promptpool.files import write_whole
 from promptpool.learners.l2p import L2P
 from promptpool.optim import Descent
-from promptpool.report.themes import WIDTH, drawing, png
 from promptpool.training.loop import Plan, Session
 
 DIM, BATCH, DRAWN, TESTED = 32, 100, 1000, 200
 POOLS, CLASSES = (10, 100, 1_000, 10_000), (10, 100, 1_000, 20_000)
+BUDGETS, GIGABYTES = ("PROMPTPOOL_MEMORY_GB", "PROMPTPOOL_TOKENS_GB"), 0.05
+EVERY = 50  # tasks from one writing of files to the next
 STATUS = Path("/proc/self/status")
-
-
-class Point(NamedTuple):
-    """What was found at one size."""
-
-    study: str  # tasks, pool or classes
-    size: int
-    step: float  # milliseconds
-    products: float | None  # milliseconds of the products that have this size
-    evaluation: float | None  # milliseconds
-    memory: float | None  # megabytes of the process
 
 
 def learner_of(pool_size: int) -> L2P:
@@ -61,8 +57,9 @@ def images(count: int, labels: torch.Tensor, first_id: int) -> Examples:
     return Examples(drawn, torch.arange(count) % DRAWN, labels, first_id + torch.arange(count))
 
 
-def long_stream(tasks: int, count: int, classes: int) -> Stream:
+def long_stream(size: Size) -> Stream:
     """So many tasks with equal shares of images and classes, and one test set with images of all classes."""
+    tasks, count, classes = size
     everything = images(count, torch.arange(count) * classes // count, 0)
     parts = [everything.select(slice(t * count // tasks, (t + 1) * count // tasks)) for t in range(tasks)]
     experiences = tuple(Experience(t, part, part.classes) for t, part in enumerate(parts))
@@ -70,11 +67,12 @@ def long_stream(tasks: int, count: int, classes: int) -> Stream:
     return Stream(experiences, (test,), tuple(f"class {c}" for c in range(classes)))
 
 
-def through_all_tasks(tasks: int, count: int, classes: int, pool_size: int) -> Iterator[Point]:
+def through_all_tasks(size: Size, pool_size: int) -> Iterator[Point]:
     """The median step, the evaluation and the memory, task by task."""
-    stream, learner = long_stream(tasks, count, classes), learner_of(pool_size)
-    if count < 2 * BATCH * tasks:
-        raise SystemExit(f"--images {count}: {tasks} tasks need at least {2 * BATCH * tasks}, two batches each")
+    if size.images < 2 * BATCH * size.tasks:
+        least = 2 * BATCH * size.tasks
+        raise SystemExit(f"--images {size.images}: {size.tasks} tasks need at least {least}, two batches each")
+    stream, learner = long_stream(size), learner_of(pool_size)
     plan = Plan(epochs=1, batch_size=BATCH, test_batch_size=TESTED)
     seconds: list[float] = []
     begin = time.perf_counter()
@@ -124,73 +122,49 @@ def megabytes() -> float | None:
     return int(line.split()[1]) / 1000
 
 
-def written(path: Path, points: list[Point]) -> None:
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["study", "size", "step_ms", "products_ms", "evaluation_ms", "megabytes"])
-    for point in points:
-        lines.writerow([point.study, point.size, *("" if value is None else f"{value:.3f}" for value in point[2:])])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.getvalue().encode())
+def kept(given: argparse.Namespace, size: Size, points: Sequence[Point]) -> None:
+    """Write the files that were asked for."""
+    if given.out:
+        written(given.out, points)
+    if given.plot:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+            alone.submit(drawn, given.plot, size, points, caption()).result()
 
 
-def drawn(path: Path, points: list[Point]) -> None:
-    """Four panels: steps and memory by tasks, steps by pool and by classes with the products under them."""
-    found = {study: [point for point in points if point.study == study] for study in ("tasks", "pool", "classes")}
-    with drawing("light") as look:
-        figure = Figure(figsize=(2 * WIDTH, 5.6), layout="constrained")
-        (steps, memory), (pool, classes) = figure.subplots(2, 2)
-        sizes = [point.size for point in found["tasks"]]
-        steps.plot(sizes, [point.step for point in found["tasks"]], color=look.colours[0])
-        memory.plot(sizes, [point.memory or 0.0 for point in found["tasks"]], color=look.colours[0])
-        for panel, study in ((pool, "pool"), (classes, "classes")):
-            across = [point.size for point in found[study]]
-            panel.plot(across, [point.step for point in found[study]], "o-", color=look.colours[0], label="step")
-            least = [point.products or 0.0 for point in found[study]]
-            panel.plot(across, least, "s-", color=look.muted, label="its products of this size")
-            panel.set_xscale("log")
-            panel.legend(frameon=False)
-        titles = ("step (ms)", "memory (MB)", "step (ms)", "step (ms)")
-        unders = ("tasks learned", "tasks learned", "prompts in the pool", "classes")
-        for panel, title, under in zip((steps, memory, pool, classes), titles, unders, strict=True):
-            panel.set_title(title)
-            panel.set_xlabel(under)
-            panel.set_ylim(bottom=0)
-            panel.grid(axis="y")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, png(figure))
+def caption() -> str:
+    return f"features and tokens of images are kept in {GIGABYTES} GB each"
 
 
-def table(points: list[Point]) -> list[str]:
-    lines = ["| study | size | step, ms | its products, ms | evaluation, ms | memory, MB |", f"|---|{'---:|' * 5}"]
-    long = [point for point in points if point.study == "tasks"]
-    shown = {round(len(long) ** (k / 6)) for k in range(7)}
-    for point in points:
-        if point.study != "tasks" or point.size in shown:
-            cells = ("" if value is None else f"{value:.2f}" for value in point[2:])
-            lines.append(f"| {point.study} | {point.size} | {' | '.join(cells)} |")
-    return lines
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=1_000)
     parser.add_argument("--images", type=int, default=1_000_000)
     parser.add_argument("--classes", type=int, default=20_000)
     parser.add_argument("--pool", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end the long study after so many")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="a CSV file for what was measured")
     parser.add_argument("--plot", type=Path, help="a PNG file for a picture of it")
-    parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
-    given = parser.parse_args()
+    parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy, and judge nothing")
+    given = parser.parse_args(arguments)
+    os.environ.update(dict.fromkeys(BUDGETS, str(GIGABYTES)))
     refuse_if_busy(anyway=given.anyway)
+    size, meanwhile = Size(given.tasks, given.images, given.classes), Meanwhile()
     points = [*widening("pool", given.rounds), *widening("classes", given.rounds)]
-    points += through_all_tasks(given.tasks, given.images, given.classes, given.pool)
-    print("\n".join(table(points)))
-    if given.out:
-        written(given.out, points)
-    if given.plot:
-        drawn(given.plot, points)
+    kept(given, size, points)
+    end = time.monotonic() + 60 * given.minutes
+    for point in through_all_tasks(size, given.pool):
+        points.append(point)
+        if point.size % EVERY == 0:
+            kept(given, size, points)
+        if time.monotonic() > end:
+            break
+    kept(given, size, points)
+    print("\n".join([*table(points), "", f"{caption()}; {progress(size, points)}"]))
+    if meanwhile.share() > MOST:
+        print(f"no verdict: other processes took {meanwhile.share():.0%} of the processors meanwhile")
+    else:
+        print(judged(points))
 
 
 if __name__ == "__main__":
