@@ -80,7 +80,7 @@ check: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png
+	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png $(ARGS)
 
 # Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; an hour, or less of it
 # with ARGS='--minutes 20'.

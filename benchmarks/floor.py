@@ -1,6 +1,6 @@
 """The floor: the matrix products that no version of an L2P step can leave out, each timed alone at its best.
 
-    python benchmarks/step.py --products      prints the list with shapes, milliseconds and GFLOP/s
+    make bench ARGS=--products      prints the list with shapes, milliseconds and GFLOP/s
 
 With queries and embeddings kept, a step is one prompted pass forward, its last block for the rows of prompts alone, and
 one backward. Backward goes through activations only: no product makes the gradient of a frozen weight. In the first
@@ -182,15 +182,17 @@ class Floor:
             total += seconds[-1]
         return total
 
+    @property
+    def pace(self) -> str:
+        """GFLOP and GFLOP/s of all products together."""
+        work = sum(product.operations for product in self.products) / 1e9
+        return f"{work:.2f} GFLOP at {work / sum(map(statistics.median, self.seconds)):.0f} GFLOP/s"
+
     def lines(self) -> list[str]:
         """A Markdown table: every product with its shape, median milliseconds and GFLOP/s."""
         rows = ["| product | shape | times | GFLOP | ms | GFLOP/s |", "|---|---|---:|---:|---:|---:|"]
-        everything = 0.0
         for product, seconds in zip(self.products, self.seconds, strict=True):
             median, work = statistics.median(seconds), product.operations / 1e9
-            everything += median
             cells = (product.what, product.text, f"{product.count}", f"{work:.3f}", f"{1e3 * median:.2f}")
             rows.append(f"| {' | '.join(cells)} | {work / median:.0f} |")
-        work = sum(product.operations for product in self.products) / 1e9
-        rows.append(f"| all | | | {work:.3f} | {1e3 * everything:.2f} | {work / everything:.0f} |")
-        return rows
+        return [*rows, "", self.pace]

@@ -2,13 +2,16 @@
 
     make bench                                             every model; writes docs/speed.png and its CSV
     python benchmarks/step.py --sizes mini tiny            some of them
-    python benchmarks/step.py --sizes base --products      and the floor's list of matrix products
+    make bench ARGS='--sizes base --products'              and the floor's list of matrix products
 
 Textbook: two whole passes with two copies of the model (textbook.py). First epoch: ours, with no query kept yet. Ours:
-with queries kept, as in all other epochs. By oneDNN: the same two with `backbone.products=onednn`. In halves: ours with
-`plan.micro_batch` at half the batch. Both are the same step up to rounding. Floor: the matrix products that no version
-can leave out, each by the faster library (floor.py). Training is the step of a batch from raw images to new values,
-evaluation the scores of a batch. On a machine that does other work nothing is judged.
+with queries kept, as in all other epochs. By oneDNN: all three with `backbone.products=onednn`, ours beside a textbook
+that has its products from there too. In halves: ours with `plan.micro_batch` at half the batch. All are the same step
+up to rounding. Floor: the matrix products that no version can leave out, each by the faster library (floor.py).
+Training is the step of a batch from raw images to new values, evaluation the scores of a batch.
+
+As in a run, the process keeps the memory that it frees (`keep_freed_memory`), the textbook's too. On a machine that
+does other work nothing is judged.
 """
 
 from __future__ import annotations
@@ -32,21 +35,23 @@ from step_table import (
     ONEDNN,
     OURS,
     TEXTBOOK,
+    TEXTBOOK_ONEDNN,
     Measured,
     drawn,
-    judged,
     memories,
     speeds,
     written,
 )
+from step_verdict import judged
 from textbook import Textbook
 
+from promptpool.allocator import keep_freed_memory
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.optim import Descent
 
 Work = Callable[[], object]
 TRAINING, EVALUATION = "training", "evaluation"
-MEMORY_OF = (TEXTBOOK, OURS, HALVES, ONEDNN)
+MEMORY_OF = (TEXTBOOK, OURS, HALVES, TEXTBOOK_ONEDNN, ONEDNN)
 
 
 class Contestant(NamedTuple):
@@ -56,8 +61,9 @@ class Contestant(NamedTuple):
     before: Work
 
 
-def textbook(found: Material, what: str) -> Contestant:
-    model, batch, classes = Textbook(found.learner, class_count=CLASSES), found.batch, range(CLASSES)
+def textbook(found: Material, what: str, *, products: str = "torch") -> Contestant:
+    model = Textbook(found.learner, class_count=CLASSES, products=products)
+    batch, classes = found.batch, range(CLASSES)
     if what == TRAINING:
         return Contestant(partial(model.step, batch.x, batch.y, classes), lambda: None)
     return Contestant(partial(model.predict, batch.x, classes), lambda: None)
@@ -92,6 +98,7 @@ def contestants(found: Material, what: str) -> dict[str, Callable[[], Contestant
         TEXTBOOK: partial(textbook, found, what),
         FIRST: partial(ours, found, what, kept=False),
         OURS: partial(ours, found, what),
+        TEXTBOOK_ONEDNN: partial(textbook, found, what, products="onednn"),
         FIRST_ONEDNN: partial(ours, found, what, kept=False, products="onednn"),
         ONEDNN: partial(ours, found, what, products="onednn"),
     }
@@ -146,16 +153,20 @@ def main() -> None:
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy, and judge nothing")
     given = parser.parse_args()
     refuse_if_busy(anyway=given.anyway)
-    shares, rows, products = [], [], []
+    keep_freed_memory()
+    shares, rows, floors, products = [], [], [], []
     for size in given.sizes:
+        paces = []
         for what in (TRAINING, EVALUATION):
             meanwhile = Meanwhile()
             more, floor = measured(size, what, given)
             rows += more
             shares.append(meanwhile.share())
+            paces.append(f"{what} {floor.pace}")
             products += [f"\n{TITLES[size]}, {what}, a batch of {given.batch}:\n", *floor.lines()]
+        floors.append(f"floor of {TITLES[size]}: {', '.join(paces)}")
     print(f"batches of {given.batch}, {torch.get_num_threads()} threads, {given.rounds} rounds: median (quartiles)\n")
-    print("\n".join([*speeds(rows), "", *memories(rows)]))
+    print("\n".join([*speeds(rows), "", *memories(rows), "", *floors]))
     if given.products:
         print("\n".join(products))
     if max(shares) > MOST:

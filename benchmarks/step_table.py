@@ -1,4 +1,4 @@
-"""What `make bench` says of its measurements: a table, a verdict, a CSV file and a picture."""
+"""What `make bench` says of its measurements: tables, a CSV file and a picture."""
 
 from __future__ import annotations
 
@@ -14,16 +14,9 @@ from matplotlib.figure import Figure
 from promptpool.files import write_whole
 from promptpool.report.themes import WIDTH, drawing, png
 
-# At least so many times as fast as the textbook: with queries kept, and in the first epoch.
-FASTER = {"ViT-B/16": 1.75, "ViT-Ti/16": 1.8, "vit-glyphs": 2.0}
-FIRST_EPOCH = 1.15
-EVALUATION = 2.1
-ABOVE_FLOOR = {"ViT-B/16": 1.2, "ViT-Ti/16": 1.5, "vit-glyphs": 3.0}  # at most so many times as long as the floor
-MEMORY = 0.7  # at most this share of the textbook's
 TEXTBOOK, FIRST, OURS, FLOOR, HALVES = "textbook", "first epoch", "ours", "floor", "in halves"
-FIRST_ONEDNN, ONEDNN = "first epoch, by oneDNN", "by oneDNN"
-SPEEDS = (TEXTBOOK, FIRST, OURS, FIRST_ONEDNN, ONEDNN, FLOOR)
-BARS = {FIRST: 0, OURS: 1, ONEDNN: 2, FLOOR: None}  # and their colours
+TEXTBOOK_ONEDNN, FIRST_ONEDNN, ONEDNN = "textbook, by oneDNN", "first epoch, by oneDNN", "by oneDNN"
+BARS = {FIRST: 0, OURS: 1, TEXTBOOK_ONEDNN: 3, ONEDNN: 2, FLOOR: None}  # and their colours
 
 
 class Measured(NamedTuple):
@@ -31,7 +24,7 @@ class Measured(NamedTuple):
 
     model: str
     what: str  # training or evaluation
-    who: str  # one of SPEEDS, or in halves (training alone)
+    who: str  # a contestant of `step.py`, or the floor
     rates: list[float]
     memory: float | None
 
@@ -47,6 +40,17 @@ class Measured(NamedTuple):
         return low, high
 
 
+class Library(NamedTuple):
+    """Who computes the products, and those who have them computed so: they are compared with each other."""
+
+    said: str
+    textbook: str
+    first: str
+    ours: str
+
+
+TORCH = Library("", TEXTBOOK, FIRST, OURS)
+BY_ONEDNN = Library(", both by oneDNN", TEXTBOOK_ONEDNN, FIRST_ONEDNN, ONEDNN)
 Group = dict[str, Measured]
 
 
@@ -59,32 +63,53 @@ def groups(rows: Sequence[Measured]) -> dict[tuple[str, str], Group]:
 
 
 def speeds(rows: Sequence[Measured]) -> list[str]:
-    """Images per second, and how many times as many as the textbook's; then the time of a step in floors."""
-    lines = [f"| model | images per second in | {' | '.join(SPEEDS)} | ours in floors | by oneDNN in floors |"]
-    lines.append(f"|---|---|{'---:|' * (len(SPEEDS) + 2)}")
+    """Two tables of images per second, one for each library: how many times as many as its textbook's, and in floors.
+
+    The second says how many times as many as the first textbook's too, which is what both gain together.
+    """
+    torch, onednn = _head(TORCH, FLOOR), _head(BY_ONEDNN, f"{ONEDNN} / {TEXTBOOK}")
     for (model, what), group in groups(rows).items():
-        cells = [model, what, _spread(group[TEXTBOOK])]
-        cells += [f"{_spread(group[who])}, {_ratio(group, who, TEXTBOOK):.2f}x" for who in SPEEDS[1:]]
-        cells += [f"{_ratio(group, FLOOR, who):.2f}" for who in (OURS, ONEDNN)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        floor = f"{_spread(group[FLOOR])}, {ratio(group, FLOOR, TEXTBOOK):.2f}x"
+        torch.append(_line(model, what, group, TORCH, floor))
+        onednn.append(_line(model, what, group, BY_ONEDNN, f"{ratio(group, ONEDNN, TEXTBOOK):.2f}"))
+    return [*torch, "", *onednn]
+
+
+def _head(library: Library, other: str) -> list[str]:
+    cells = (library.textbook, library.first, library.ours, other, f"{library.ours} in floors")
+    return [f"| model | images per second in | {' | '.join(cells)} |", f"|---|---|{'---:|' * len(cells)}"]
+
+
+def _line(model: str, what: str, group: Group, library: Library, other: str) -> str:
+    ours = (
+        f"{_spread(group[who])}, {ratio(group, who, library.textbook):.2f}x" for who in (library.first, library.ours)
+    )
+    cells = (model, what, _spread(group[library.textbook]), *ours, other, f"{ratio(group, FLOOR, library.ours):.2f}")
+    return f"| {' | '.join(cells)} |"
 
 
 def memories(rows: Sequence[Measured]) -> list[str]:
-    """Megabytes, and the share of the textbook's; then what parts of a batch cost in time."""
-    others = (OURS, ONEDNN, HALVES)
-    lines = [f"| model | MB in | textbook | {' | '.join(others)} | speed in halves / ours |", f"|---|---|{'---:|' * 5}"]
+    """Megabytes, and the share of the textbook's by the same library; then what parts of a batch cost in time."""
+    beside = {TEXTBOOK: None, OURS: TEXTBOOK, HALVES: TEXTBOOK, TEXTBOOK_ONEDNN: None, ONEDNN: TEXTBOOK_ONEDNN}
+    lines = [f"| model | MB in | {' | '.join(beside)} | speed in halves / ours |", f"|---|---|{'---:|' * 6}"]
     for (model, what), group in groups(rows).items():
-        whole = group[TEXTBOOK].memory
-        if whole is None:
-            continue
-        cells = [model, what, f"{whole:.0f}"]
-        for who in others:
-            part = group[who].memory if who in group else None
-            cells.append("-" if part is None else f"{part:.0f}, {part / whole:.2f}")
-        cells.append(f"{_ratio(group, HALVES, OURS):.2f}" if HALVES in group else "-")
-        lines.append(f"| {' | '.join(cells)} |")
+        if memory(group, TEXTBOOK) is not None:
+            cells = [model, what, *(_megabytes(group, who, textbook) for who, textbook in beside.items())]
+            cells.append(f"{ratio(group, HALVES, OURS):.2f}" if HALVES in group else "-")
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _megabytes(group: Group, who: str, textbook: str | None) -> str:
+    held, whole = memory(group, who), None if textbook is None else memory(group, textbook)
+    if held is None:
+        return "-"
+    return f"{held:.0f}, {held / whole:.2f}" if whole else f"{held:.0f}"
+
+
+def memory(group: Group, who: str) -> float | None:
+    """The megabytes of a contestant, if it is there and they were measured."""
+    return group[who].memory if who in group else None
 
 
 def _spread(row: Measured) -> str:
@@ -93,35 +118,8 @@ def _spread(row: Measured) -> str:
     return f"{row.rate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def _ratio(group: Group, upper: str, lower: str) -> float:
+def ratio(group: Group, upper: str, lower: str) -> float:
     return group[upper].rate / group[lower].rate
-
-
-def judged(rows: Sequence[Measured]) -> list[str]:
-    """A line for each aim: what was found, what it should be, and whether it is."""
-    lines = []
-    for (model, what), group in groups(rows).items():
-        aims: list[tuple[str, float, str, float]] = []
-        for who, first, named in ((OURS, FIRST, ""), (ONEDNN, FIRST_ONEDNN, ", by oneDNN")):
-            faster = _ratio(group, who, TEXTBOOK)
-            if what == "evaluation":
-                aims.append((f"times as fast as the textbook{named}", faster, ">=", EVALUATION))
-            elif model in FASTER:
-                early, floors = _ratio(group, first, TEXTBOOK), _ratio(group, FLOOR, who)
-                aims.append((f"times as fast as the textbook{named}", faster, ">=", FASTER[model]))
-                aims.append((f"times as fast as the textbook in the first epoch{named}", early, ">=", FIRST_EPOCH))
-                aims.append((f"times as long as the floor{named}", floors, "<=", ABOVE_FLOOR[model]))
-        before = group[TEXTBOOK].memory
-        for who in (OURS, ONEDNN, HALVES):
-            after = group[who].memory if who in group else None
-            if before and after:
-                aims.append(
-                    (f"of the textbook's memory{'' if who == OURS else f', {who}'}", after / before, "<=", MEMORY)
-                )
-        for said, value, sign, aim in aims:
-            met = value >= aim if sign == ">=" else value <= aim
-            lines.append(f"{'yes' if met else 'NO ':4}{model} {what}: {value:.2f} {said} (aim {sign} {aim})")
-    return lines
 
 
 def written(path: Path, rows: Sequence[Measured]) -> None:
@@ -149,7 +147,7 @@ def read(path: Path) -> list[Measured]:
 
 def drawn(path: Path, rows: Sequence[Measured]) -> None:
     """Bars of speed in units of the textbook's, training beside evaluation, with quartiles as lines."""
-    found = groups(rows)
+    found, apart = groups(rows), 0.84 / len(BARS)
     models = list(dict.fromkeys(row.model for row in rows))
     with drawing("light") as look:
         figure = Figure(figsize=(2 * WIDTH, 1.7 + 0.75 * len(models)), layout="constrained")
@@ -159,10 +157,10 @@ def drawn(path: Path, rows: Sequence[Measured]) -> None:
                 for place, model in enumerate(models):
                     row, unit = found[model, what][who], found[model, what][TEXTBOOK].rate
                     low, high = (value / unit for value in row.quartiles)
-                    at = place + 0.21 * (number - 1.5)
+                    at = place + apart * (number - (len(BARS) - 1) / 2)
                     painted = look.muted if colour is None else look.colours[colour]
                     label = who if place == 0 else None
-                    panel.barh(at, row.rate / unit, height=0.18, color=painted, label=label)
+                    panel.barh(at, row.rate / unit, height=0.86 * apart, color=painted, label=label)
                     panel.plot([low, high], [at, at], color=look.ink, linewidth=1)
             panel.axvline(1.0, color=look.ink, linewidth=1)
             panel.set_yticks(range(len(models)), models)

@@ -10,7 +10,8 @@
 Nothing is kept from one step to the next but what is learned. Only activations have gradients: frozen weights are
 frozen here too. Operations are torch's own, the fast ones (fused attention, one product for queries, keys and values),
 so that what is compared is the algorithm. No code of the library's step is used: the view, the transformer, the choice
-and the loss are written out below, from weights by timm's names.
+and the loss are written out below, from weights by timm's names. Linear layers are torch's, or with `products="onednn"`
+those of `backbones/products.py`: beside a step that has them too, the algorithm again is all that differs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from promptpool.backbones.products import PRODUCTS
 from promptpool.backbones.vit import ViT
 from promptpool.data.views import RANGES, ImageView
 from promptpool.learners.l2p import L2P
@@ -36,10 +38,16 @@ class Textbook:
     """
 
     def __init__(
-        self, learner: L2P, *, class_count: int, learning_rate: float = 0.03, clip: float | None = 1.0
+        self,
+        learner: L2P,
+        *,
+        class_count: int,
+        learning_rate: float = 0.03,
+        clip: float | None = 1.0,
+        products: str = "torch",
     ) -> None:
         vit = checked(learner)
-        self.original, self.model = Transformer(vit), Transformer(vit)
+        self.original, self.model = Transformer(vit, products), Transformer(vit, products)
         self.view, self.top_k, self.pull = learner.view, learner.top_k, learner.pull
         self.class_first, self.with_position = learner.order == "class-first", learner.position == "class"
         self.unit = float(learner.pool.unit) if learner.start_from != "range" else 1.0
@@ -95,7 +103,8 @@ class Textbook:
 class Transformer:
     """A frozen ViT of its own memory."""
 
-    def __init__(self, vit: ViT) -> None:
+    def __init__(self, vit: ViT, products: str) -> None:
+        self.product = PRODUCTS[products]
         self.weights: Weights = {name: value.detach().clone() for name, value in vit.state_dict().items()}
         self.depth, self.heads, self.patch_size = vit.depth, vit.heads, vit.patch_size
         self.norm_eps, self.gelu = vit.norm_eps, GELUS[vit.gelu]
@@ -123,7 +132,7 @@ class Transformer:
         return self.linear(f"blocks.{number}.attn.proj", found.transpose(1, 2).flatten(2))
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        return F.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        return self.product(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def normed(self, name: str, x: Tensor) -> Tensor:
         weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]

@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from protocol import by_the_book
 from textbook import Textbook
 from torch import Tensor
 
 from doubles import DoubleView, double_precision
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.products import PRODUCTS
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.sets import DATASETS
@@ -83,7 +85,9 @@ def trained(learner: L2P) -> list[Tensor]:
 class Pair:
     """A learner and a textbook that begin alike."""
 
-    def __init__(self, backbone: ViT, view: ImageView, images: Examples, values: str, *, cached: bool) -> None:
+    def __init__(
+        self, backbone: ViT, view: ImageView, images: Examples, values: str, *, cached: bool, by_the_book: str = "torch"
+    ) -> None:
         learning_rate, keywords = VALUES[values]
         self.classes, self.cached = images.classes, cached
         self.learner = L2P(backbone, view, **keywords)
@@ -91,7 +95,9 @@ class Pair:
         self.learner.train()
         if self.learner.pool.waits:
             self.learner.loss(next(batches(images)))  # prompts start from a first batch
-        self.textbook = Textbook(self.learner, class_count=len(self.classes), learning_rate=learning_rate)
+        self.textbook = Textbook(
+            self.learner, class_count=len(self.classes), learning_rate=learning_rate, products=by_the_book
+        )
         self.descend = Descent(trained(self.learner), learning_rate=learning_rate)  # type: ignore[arg-type]
         if cached:
             self.learner.frozen(images.batch(slice(None)))
@@ -119,10 +125,10 @@ class Pair:
         assert ours.argmax(dim=1)[clear].equal(theirs.argmax(dim=1)[clear])
 
 
-def compare(name: str, *, cached: bool, values: str, products: str = "torch") -> None:
+def compare(name: str, *, cached: bool, values: str, products: str = "torch", by_the_book: str = "torch") -> None:
     backbone, view, images = material(name)
     backbone.compute_by(products)
-    pair = Pair(backbone, view, images, values, cached=cached)
+    pair = Pair(backbone, view, images, values, cached=cached, by_the_book=by_the_book)
     for batch in batches(images):
         assert all(error(ours, theirs) < TOLERANCE for ours, theirs in pair.step(batch))
         pair.carry_over()
@@ -147,6 +153,23 @@ def test_they_do_with_several_threads(name: str, threads: int) -> None:
 def test_they_do_with_products_of_another_library(name: str, threads: int) -> None:
     with on_threads(threads):
         compare(name, cached=threads == 2, values="paper", products="onednn")
+
+
+def test_they_do_where_the_textbook_has_those_of_another_library() -> None:
+    compare("vit-glyphs", cached=True, values="paper", by_the_book="onednn")
+
+
+def test_the_textbook_has_as_many_linear_layers_by_the_other_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        calls.append(weight.numel())
+        return F.linear(x, weight, bias)
+
+    monkeypatch.setitem(PRODUCTS, "onednn", counted)
+    backbone, view, images = material("random")
+    Pair(backbone, view, images, "paper", cached=True, by_the_book="onednn").textbook.forward(images.batch(slice(4)).x)
+    assert len(calls) == 2 * backbone.depth * 4  # of two passes: queries, keys and values; projection; MLP
 
 
 @pytest.mark.parametrize("name", ["random", "vit-glyphs"])
