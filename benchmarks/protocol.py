@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--backbone", help="weights: a file or a hub name, if not those of the benchmark")
     parser.add_argument("--textbook-onednn", action="store_true", help="run the textbook by oneDNN too")
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     refuse_if_busy(anyway=given.anyway)
     keep_freed_memory()
     watches, accuracies, meanwhile = {}, {}, Meanwhile()

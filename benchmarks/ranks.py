@@ -39,6 +39,14 @@ class Ended(NamedTuple):
     loss: float  # of the last task
 
 
+class Failed(SystemExit):
+    """A run that came to no end; it ends the benchmark too, unless that catches it."""
+
+    def __init__(self, command: str, said: str) -> None:
+        super().__init__(f"{command}\n{said[-2000:]}")
+        self.reason = said.strip().rpartition("\n")[2]
+
+
 def ended(ranks: int, words: Sequence[str], *, threads: int = 1) -> Ended:
     """`promptpool run` with these words, by so many processes of so many threads."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
@@ -47,7 +55,7 @@ def ended(ranks: int, words: Sequence[str], *, threads: int = 1) -> Ended:
         command = [sys.executable, *launch, "-m", "promptpool", "run", *words, "--folder", f"{name}/run"]
         done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
-            raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
+            raise Failed(" ".join(command), done.stderr)
         folder = Path(name) / "run"
         loss = read_records(folder)[-1].loss
         seconds = sum(json.loads((folder / TIMES).read_text()))
