@@ -7,7 +7,8 @@
 
 Each line is one L2P. `seconds` are those of training and evaluation, queries and tokens computed anew for each line;
 `step` is the median step of later epochs in milliseconds, with queries at hand and tokens as far as memory goes. Lines
-that stand in the file `--out` already are not run again. Times count only where nothing else runs.
+that stand in the file `--out` already are not run again. Times count only where nothing else runs; if others took more
+than a tenth of the processors meanwhile, the last line says so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
+
+from idle import MOST, Meanwhile
 
 from promptpool.backbones.vit import ViT
 from promptpool.experiments.build import Built, SharedCache, build
@@ -84,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error("cifar100 needs --weights, a file of a pre-trained ViT")
         given.tasks, given.images = given.tasks or 3, given.images or 25
     scale = "small" if given.benchmark == "cifar100" else None
-    cache = SharedCache()
+    cache, meanwhile = SharedCache(), Meanwhile()
     for seed in given.seeds:
         values = configured(given, seed)
         blocks = given.enter
@@ -104,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 csv.writer(text, lineterminator="\n").writerows([*read(given.out), found])
                 write_whole(given.out, text.getvalue().encode())
             print("  ".join(filter(None, found)), flush=True)
+    if meanwhile.share() > MOST:
+        print(f"times do not count: other processes took {meanwhile.share():.0%} of the processors meanwhile")
 
 
 def read(path: Path) -> list[list[str]]:

@@ -8,7 +8,8 @@
 Steps are L2P's with kept queries, watched by torch.profiler: each operator's own time, on the thread that calls it,
 goes to a kind, and what Adam or the choice of prompts runs to theirs. Python is the time in which no operator runs,
 with the profiler's own work. Zeroing and allocation count as memory; page faults happen where memory is first touched,
-so they are counted and not timed. A run is timed part by part without a profiler.
+so they are counted and not timed. A run is timed part by part without a profiler. If others took more than a tenth of
+the processors meanwhile, the last line says so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from idle import refuse_if_busy
+from idle import MOST, Meanwhile, refuse_if_busy
 from models import SIZES, TITLES, material, vit_of
 from stopwatch import lines, watching
 from torch.autograd.profiler_util import FunctionEvent
@@ -125,6 +126,18 @@ def run_lines(name: str, values: Sequence[str], scale: str | None) -> list[str]:
     return lines({name: watch})
 
 
+def steps_and_run(given: argparse.Namespace) -> None:
+    """Print what a step of each model takes, and a run in miniature."""
+    how = f"{torch.get_num_threads()} threads, products by {given.products}"
+    print(f"batches of {given.batch}, {how}, mean of {given.steps} steps\n")
+    profiles = {TITLES[size]: step_profile(size, given.batch, given.steps, given.products) for size in given.sizes}
+    print("\n".join(step_lines(profiles)))
+    if given.operators:
+        for title, found in profiles.items():
+            print(f"\n{title}:", ", ".join(f"{name} {own:.2f}" for name, own in found.operators[:10]))
+    print("\n" + "\n".join(run_lines("glyphs100-l2p", [f"backbone.products={given.products}"], None)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=["mini", "tiny", "base"])
@@ -138,18 +151,14 @@ def main() -> None:
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
     given = parser.parse_args()
     refuse_if_busy(anyway=given.anyway)
+    meanwhile = Meanwhile()
     if given.run:
         values = [f"backbone.products={given.products}", *given.values]
         print("\n".join(run_lines(given.run, values, given.scale)))
-        return
-    how = f"{torch.get_num_threads()} threads, products by {given.products}"
-    print(f"batches of {given.batch}, {how}, mean of {given.steps} steps\n")
-    profiles = {TITLES[size]: step_profile(size, given.batch, given.steps, given.products) for size in given.sizes}
-    print("\n".join(step_lines(profiles)))
-    if given.operators:
-        for title, found in profiles.items():
-            print(f"\n{title}:", ", ".join(f"{name} {own:.2f}" for name, own in found.operators[:10]))
-    print("\n" + "\n".join(run_lines("glyphs100-l2p", [f"backbone.products={given.products}"], None)))
+    else:
+        steps_and_run(given)
+    if meanwhile.share() > MOST:
+        print(f"\ntimes do not count: other processes took {meanwhile.share():.0%} of the processors meanwhile")
 
 
 if __name__ == "__main__":
