@@ -1,6 +1,7 @@
 """Where the time of a whole run goes: functions are watched while it runs, each second counted once.
 
-Seconds are those of the thread that trains. What other threads decode ahead of it costs it the time that it waits.
+Seconds are those of the thread that trains. What other threads decode ahead of it costs it the time that it waits, and
+an image that nobody read ahead is waited for where it is looked at, be it in a step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.data import stream
-from promptpool.data.stream import Examples
+from promptpool.data.stream import Examples, Unread
 from promptpool.data.views import ImageView
 from promptpool.data.workers import in_advance
 from promptpool.learners.l2p import L2P
@@ -86,6 +87,7 @@ def watching() -> Iterator[Stopwatch]:
         (FrozenFeatures, "with_tokens", "queries and tokens"),
         (ImageView, "plain", "views"),
         (Examples, "batch", "data"),
+        (Unread, "to", WAITING),
         (loop, "count_correct", "evaluation"),
         (checkpoint, "save_checkpoint", "checkpoints"),
     ]
@@ -101,7 +103,8 @@ def watching() -> Iterator[Stopwatch]:
 
 def lines(watches: dict[str, Stopwatch]) -> list[str]:
     """A Markdown table: a column for each run, a row for each part."""
-    names = sorted({name for watch in watches.values() for name in watch.seconds}, key=lambda name: name == OTHER)
+    found = dict.fromkeys(name for watch in watches.values() for name in watch.seconds)  # in the order they came up
+    names = sorted(found, key=lambda name: name == OTHER)
     rows = [f"| seconds | {' | '.join(watches)} |", f"|---|{'---:|' * len(watches)}"]
     for name in names:
         cells = (f"{watch.seconds[name]:.1f} ({watch.seconds[name] / watch.total:.0%})" for watch in watches.values())
