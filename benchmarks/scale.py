@@ -38,13 +38,13 @@ from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import ImageView
 from promptpool.learners.l2p import L2P
 from promptpool.optim import Descent
+from promptpool.resident import resident
 from promptpool.training.loop import Plan, Session
 
 DIM, BATCH, DRAWN, TESTED = 32, 100, 1000, 200
 POOLS, CLASSES = (10, 100, 1_000, 10_000), (10, 100, 1_000, 20_000)
 BUDGETS, GIGABYTES = ("PROMPTPOOL_MEMORY_GB", "PROMPTPOOL_TOKENS_GB"), 0.05
 EVERY = 50  # tasks from one writing of files to the next
-STATUS = Path("/proc/self/status")
 
 
 def learner_of(pool_size: int) -> L2P:
@@ -82,7 +82,9 @@ def through_all_tasks(size: Size, pool_size: int) -> Iterator[Point]:
             *usual, last = seconds
             typical = statistics.median(usual)
             rest = max(last - typical, 0.0)  # the last step brings the evaluation with it
-            yield Point("tasks", step.experience + 1, 1e3 * typical, None, 1e3 * rest, megabytes())
+            held = resident()
+            memory = None if held is None else held / 1e6
+            yield Point("tasks", step.experience + 1, 1e3 * typical, None, 1e3 * rest, memory)
             seconds = []
         begin = time.perf_counter()
 
@@ -112,14 +114,6 @@ def widening(study: str, rounds: int) -> Iterator[Point]:
             products.append(floor())
         typical, least = (1e3 * statistics.median(found[1:]) for found in (times, products))
         yield Point(study, size, typical, least, None, None)
-
-
-def megabytes() -> float | None:
-    """The memory of this process now; None where the system does not tell."""
-    if not STATUS.exists():
-        return None
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1000
 
 
 def kept(given: argparse.Namespace, size: Size, points: Sequence[Point]) -> None:

@@ -19,7 +19,19 @@ ROWS = [
     {"learners"},
     {"memory", "optim", "prompts", "backbones"},
     {"data"},
-    {"losses", "metrics", "distributed", "allocator", "checks", "client", "cores", "errors", "files", "progress"},
+    {
+        "losses",
+        "metrics",
+        "distributed",
+        "allocator",
+        "checks",
+        "client",
+        "cores",
+        "errors",
+        "files",
+        "progress",
+        "resident",
+    },
 ]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
+from promptpool import resident as host
 from promptpool.cores import core_count
 from promptpool.experiments.runner import device
 
@@ -24,13 +24,13 @@ def memory_there() -> int | None:
     """The bytes that this process holds or could get: of its GPU, or of the machine where it tells."""
     if torch.cuda.is_available():
         return int(torch.cuda.get_device_properties(device()).total_memory)
-    free, held = _kilobytes("/proc/meminfo", "MemAvailable"), resident()
+    free, held = host.available(), host.resident()
     return None if free is None or held is None else free + held
 
 
 def resident() -> int | None:
     """The bytes that this process holds on its device now; None where the system does not tell."""
-    return torch.cuda.memory_allocated() if torch.cuda.is_available() else _kilobytes("/proc/self/status", "VmRSS")
+    return torch.cuda.memory_allocated() if torch.cuda.is_available() else host.resident()
 
 
 def peak(take: Callable[[], float | None]) -> tuple[float | None, int | None]:
@@ -38,17 +38,4 @@ def peak(take: Callable[[], float | None]) -> tuple[float | None, int | None]:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         return take(), torch.cuda.max_memory_allocated()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    except OSError:
-        return take(), None
-    return take(), _kilobytes("/proc/self/status", "VmHWM")
-
-
-def _kilobytes(path: str, name: str) -> int | None:
-    """A line such as "VmRSS:  123 kB" of a file of Linux, in bytes."""
-    try:
-        lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+    return host.peak(take)
