@@ -5,7 +5,7 @@
 
 Seconds are those of tasks as the run notes them, without the start of Python and without reading data; compiled code is
 made anew for each run. Every run begins with an empty store of features. The loss is that of the last task. Values that
-a run refuses stand below the table with the reason, as do parts of a batch where prompts start from a whole one.
+a run refuses stand below the table, each with the reason.
 """
 
 from __future__ import annotations
