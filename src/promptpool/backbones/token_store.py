@@ -14,6 +14,8 @@ more images than there is room for keep a part of them in place.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,9 @@ class TokenStore:
         self.backbone, self.view, self.blocks = backbone, view, blocks
         self.budget = token_budget()
         self._chunks = Chunks()
-        self._rows: dict[int, int] = {}  # the row of each id that is kept; what was not asked for for longest is first
+        # The row of each id that is kept; what was not asked for for longest is first. A plain dict looks for its first
+        # entry past all that were deleted before it.
+        self._rows: OrderedDict[int, int] = OrderedDict()
         self._asked: list[int] = []  # the round in which each row was last asked for
         self._round = 0
         self._table: Tensor | None = None  # [rows, L, D]
@@ -68,8 +72,8 @@ class TokenStore:
         for identity in ids:
             row = self._rows.get(identity)
             if row is not None and self._asked[row] != self._round:
-                del self._rows[identity]
-                self._rows[identity], self._asked[row] = row, self._round
+                self._rows.move_to_end(identity)
+                self._asked[row] = self._round
 
     def of_chunk(self, chunk: Chunk) -> Tensor:
         """The tokens of a chunk; computed unless all are here, and then kept if there is room: [CHUNK, L, D]."""
@@ -108,7 +112,7 @@ class TokenStore:
         if self._table is not None and len(self._rows) < self._capacity(self._table):
             self._asked.append(self._round)
             return len(self._rows)
-        row = self._rows.pop(next(iter(self._rows)))
+        _, row = self._rows.popitem(last=False)
         self._asked[row] = self._round
         return row
 
