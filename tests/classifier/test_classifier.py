@@ -14,6 +14,7 @@ from torch import Tensor
 
 from image_files import write_images
 from promptpool import ContinualClassifier, Prediction
+from promptpool.backbones.vit import ViT
 from promptpool.classifier.calibration import calibrated
 from promptpool.data.scenarios import from_arrays
 from promptpool.errors import BadFileError
@@ -72,6 +73,22 @@ def resized(x: Tensor, size: int) -> Tensor:
     pictures = [Image.fromarray(each.permute(1, 2, 0).numpy()) for each in x]
     arrays = [np.asarray(each.resize((size, size), Image.Resampling.BILINEAR)) for each in pictures]
     return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
+
+
+@pytest.mark.parametrize("products", ["torch", "onednn"])
+def test_a_classifier_computes_by_what_suits_the_processor_it_is_on(
+    products: str, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("promptpool.classifier.classifier.suited", lambda: "torch")
+    usual = taught(weights, [[0, 1, 2]])
+    usual.save(tmp_path / "shop")
+    monkeypatch.setattr("promptpool.classifier.classifier.suited", lambda: products)
+    loaded = ContinualClassifier.load(tmp_path / "shop")
+    assert isinstance(loaded.backbone, ViT)
+    assert loaded.backbone.products == products
+    assert answers(loaded) == answers(usual)
+    loaded.merge(taught(weights, [[3, 4, 5]]))
+    assert answers(loaded) == answers(taught(weights, [[0, 1, 2], [3, 4, 5]]))
 
 
 def test_the_order_of_lessons_changes_nothing(weights: Path) -> None:

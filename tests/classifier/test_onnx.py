@@ -84,7 +84,7 @@ def taught(weights: Path, method: str, **values: Any) -> ContinualClassifier:
         rows = torch.isin(TRAIN.y, torch.tensor(own))
         classifier.learn(TRAIN.x[rows], [NAMES[y] for y in TRAIN.y[rows].tolist()])
     if method.startswith("closed-form"):
-        classifier.forget(NAMES[1])
+        classifier.forget(NAMES[3 if method.endswith("prompts") else 1])  # what taught prompts stays
         classifier.forget(NAMES[5])
     return classifier
 

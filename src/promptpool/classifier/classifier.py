@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from promptpool.backbones.features import FrozenFeatures
+from promptpool.backbones.products import suited
 from promptpool.backbones.weights import SHIPPED, load_backbone
 from promptpool.checks import at_most, below_one, whole_number
 from promptpool.classifier import judging
@@ -107,7 +108,7 @@ class ContinualClassifier:
         self.held_out, self.keep_held_out, self.seed = held_out, keep_held_out, seed
         self.rehearse, self.thumbnails = rehearse, thumbnails
         self.values = values
-        self.backbone = load_backbone(backbone, image_size=image_size).eval()
+        self.backbone = load_backbone(backbone, image_size=image_size, products=suited()).eval()
         self.view = ImageView(self.backbone.image_size, values=self.backbone.values or "unit")
         config = _configuration(method, seed, values)
         self.plan = Plan(**config["plan"])
