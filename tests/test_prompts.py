@@ -391,20 +391,23 @@ def test_a_scaled_start_counts_in_units_of_the_tokens() -> None:
     assert torch.equal(pool.keys, plain.keys)
 
 
+@pytest.mark.parametrize("start_from", ["tokens", "plain-tokens"])
 @pytest.mark.parametrize("pool_size", [3, 6, 15])
-def test_a_start_from_tokens_is_tokens_of_an_image_and_its_query(pool_size: int) -> None:
-    pool = PromptPool(DIM, generator=generator(), pool_size=pool_size, top_k=2, prompt_length=4, start_from="tokens")
+def test_a_start_from_tokens_is_tokens_of_an_image_and_its_query(pool_size: int, start_from: str) -> None:
+    pool = PromptPool(DIM, generator=generator(), pool_size=pool_size, top_k=2, prompt_length=4, start_from=start_from)
     pool.begin(TOKENS, QUERIES, generator(1))
+    assert float(pool.unit) == (1.0 if start_from == "plain-tokens" else pytest.approx(0.1, rel=0.3))
+    torch.testing.assert_close(
+        pool.select(QUERIES[:1]).prompts[0],
+        (pool.unit * pool.prompts[pool.select(QUERIES[:1]).indices[0]]).flatten(0, 1),
+    )
     images = []
-    for prompt, key in zip(pool.prompts, pool.keys, strict=True):
+    for prompt, key in zip(pool.prompts * pool.unit, pool.keys, strict=True):
         (image,) = (n for n, query in enumerate(QUERIES) if torch.equal(key, query))
         images.append(image)
         for token in prompt:
             assert any(torch.allclose(token, other) for other in TOKENS[image])
     uses = Counter(images)
-    assert torch.equal(
-        pool.select(QUERIES[:1]).prompts[0], pool.prompts[pool.select(QUERIES[:1]).indices[0]].flatten(0, 1)
-    )
     assert max(uses.values()) - min(uses.get(n, 0) for n in range(6)) <= 1, "no image is taken twice before all were"
 
 
@@ -434,5 +437,7 @@ def test_mean_keys_start_from_tokens_too() -> None:
 
 
 def test_an_unknown_start_is_an_error() -> None:
-    with pytest.raises(ValueError, match="start_from = 'noise': must be one of range, scaled, tokens, fitting"):
+    with pytest.raises(
+        ValueError, match="start_from = 'noise': must be one of range, scaled, tokens, plain-tokens, fitting"
+    ):
         PromptPool(DIM, generator=generator(), start_from="noise")

@@ -12,8 +12,9 @@ and every machine chooses alike.
 
 Prompts start uniformly in a range. With `start_from="scaled"` the range counts in units of the tokens that the backbone
 makes of the first batch: P = u * theta, u their root mean square, and theta is what is learned, so that steps count in
-these units too. With "tokens" prompts start as tokens of that batch, and keys as queries of it; steps count as they
-are, u = 1. "fitting" is "tokens" where tokens are smaller than 0.3, as in DINOv2, and "scaled" elsewhere.
+these units too. With "tokens" prompts start as tokens of that batch, in the same units, and keys as queries of it.
+"plain-tokens" is the same with u = 1: where tokens are small, steps are large beside them. "fitting" is "tokens" where
+the tokens' root mean square is below 0.3, as in DINOv2, and "scaled" elsewhere.
 
 Public code has slots in place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever the
 query. When the pool has no such prompts left, and at test, Eq. 3 chooses.
@@ -31,7 +32,7 @@ from promptpool import distributed
 from promptpool.checks import at_least, one_of
 
 KEYS = ("learned", "mean")
-STARTS = ("range", "scaled", "tokens", "fitting")
+STARTS = ("range", "scaled", "tokens", "plain-tokens", "fitting")
 SMALL = 0.3  # tokens of a lesser root mean square are a kind of their own: only tokens themselves start well
 ROUNDING = 1e-6  # well above the rounding of gamma in single precision
 
@@ -158,16 +159,16 @@ class PromptPool(nn.Module):
     @torch.no_grad()
     def begin(self, tokens: Tensor, queries: Tensor, generator: torch.Generator) -> None:
         """Start from the tokens of patches [B, L, D] and the queries [B, D] of a first batch."""
-        size = tokens.square().mean().sqrt()
-        if self.start_from == "scaled" or (self.start_from == "fitting" and float(size) >= SMALL):
-            self.unit.copy_(size)
+        self.unit.copy_(tokens.square().mean().sqrt())
+        if self.start_from == "plain-tokens":
+            self.unit.fill_(1.0)
+        if self.start_from == "scaled" or (self.start_from == "fitting" and float(self.unit) >= SMALL):
             return
-        self.unit.fill_(1.0)
         count, length = self.prompts.shape[:2]
         images = torch.cat([torch.randperm(len(tokens), generator=generator) for _ in range(-(-count // len(tokens)))])
         for index, image in enumerate(images[:count].tolist()):
             places = torch.randint(tokens.shape[1], (length,), generator=generator)
-            self.prompts[index] = tokens[image, places.to(tokens.device)]
+            self.prompts[index] = tokens[image, places.to(tokens.device)] / self.unit
             if self.learned_keys is not None:
                 self.learned_keys[index] = queries[image]
 

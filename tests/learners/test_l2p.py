@@ -473,7 +473,7 @@ def test_the_first_batch_starts_the_prompts_once(start_from: str) -> None:
     learner.train().loss(batch)
     unit, prompts = learner.pool.unit.clone(), learner.pool.prompts.detach().clone()
     tokens = learner.backbone.embed(viewed(learner, batch))[:, 1:]
-    torch.testing.assert_close(unit, tokens.square().mean().sqrt() if start_from == "scaled" else torch.tensor(1.0))
+    torch.testing.assert_close(unit, tokens.square().mean().sqrt())
     learner.loss(toy_batch(seed=2))
     assert torch.equal(learner.pool.unit, unit)
     assert torch.equal(learner.pool.prompts, prompts)

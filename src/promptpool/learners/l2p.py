@@ -58,8 +58,9 @@ class L2P(PromptedLearner):
         `pull`: lambda, how strongly chosen keys are pulled towards the queries.
         `start`: prompts and keys start uniformly between these two numbers.
         `start_from`: "range" takes those numbers as they are, "scaled" in units of the tokens of the first batch;
-            "tokens" starts prompts as tokens of that batch and keys as its queries; "fitting" is one of these two, by
-            the size of the tokens.
+            "tokens" starts prompts as tokens of that batch, in these units, and keys as its queries; "plain-tokens" is
+            the same without units, so that steps are as large as the learning rate; "fitting" is "tokens" or "scaled",
+            by the size of the tokens.
         `key`: "learned", or "mean": the mean of the prompt as it now is.
         `diversify`: True chooses by Eq. 4 in training, which needs task boundaries.
         `vote`: the size of groups of images that choose their prompts by majority, at test too; 0 for no vote.
