@@ -122,9 +122,12 @@ def test_some_rows_stand_in_a_table_of_other_weights() -> None:
     for (stream, method), config in rows.items():
         (other,) = [i.config for i in STUDIES["table1"]("small") if (i.stream, i.method) == (stream, method)]
         assert config["backbone"]["name"] != other["backbone"]["name"]
-        trained = {"train_embedding": False} if method in ("FT-seq", "Upper bound") else {}
-        plan = {**other["plan"], "learning_rate": 0.01} if method == "Upper bound" else other["plan"]
-        changed = {"learner": other["learner"] | trained, "plan": plan}
+        whole, far = {"train_embedding": False}, {"prompt_length": 5, "start_from": "plain-tokens"}
+        one = far | {"prompt_length": 25 if stream == "Split CIFAR-100" else 20}
+        learner = {"FT-seq": whole, "Upper bound": whole, "L2P": far, "One prompt": one}.get(method, {})
+        rates = {"Upper bound": 0.01, "L2P": 0.005, "One prompt": 0.005}
+        plan = other["plan"] | ({"learning_rate": rates[method]} if method in rates else {})
+        changed = {"learner": other["learner"] | learner, "plan": plan}
         assert config == other | {"backbone": {**other["backbone"], "name": config["backbone"]["name"]}} | changed
 
 
