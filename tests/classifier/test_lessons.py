@@ -79,7 +79,7 @@ def test_prompts_of_the_first_lesson_cannot_be_taken_out(weights: Path) -> None:
     classifier.learn(*some(2))
     with pytest.raises(ValueError, match="lesson 1: the prompts were learned in it"):
         classifier.take_out(1)
-    with pytest.raises(ValueError, match=f"'{NAMES[10]}': the prompts were learned with its pictures: teach a new one"):
+    with pytest.raises(ValueError, match=f"'{NAMES[10]}' cannot be taken out: the prompts were learned with its"):
         classifier.forget(NAMES[10])
     classifier.learn(*some(3))
     classifier.forget(NAMES[30])
@@ -93,7 +93,7 @@ def test_a_decision_of_the_first_lesson_cannot_be_taken_out(weights: Path) -> No
     classifier.learn(*some(2))
     with pytest.raises(ValueError, match="lesson 1: whether to take prompts was decided in it"):
         classifier.take_out(1)
-    with pytest.raises(ValueError, match=f"'{NAMES[0]}': whether to take prompts was decided with its pictures"):
+    with pytest.raises(ValueError, match=f"'{NAMES[0]}' cannot be taken out: whether to take prompts was decided"):
         classifier.forget(NAMES[0])
     classifier.take_out(2)
     assert classifier.labels == (NAMES[0], NAMES[10])

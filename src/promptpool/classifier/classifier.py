@@ -419,7 +419,8 @@ class ContinualClassifier:
         first = min((each.number for each in self.known.lessons), default=0)
         pictures = self.known.pictures
         if learner.adapt != "none" and ((pictures.lessons == first) & (pictures.owners == number)).any():
-            raise ValueError(f"{label!r}: {_rests_on_first(learner)} with its pictures: teach a new one without them")
+            settled = _rests_on_first(learner)
+            raise ValueError(f"{label!r} cannot be taken out: {settled} with its pictures; teach another instead")
         learner.forget([number])
         self.known.drop_class(number)
         self._calibrate()
