@@ -105,8 +105,9 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         if not len(self):
             return {"rows": None, "lots": self.lots}
-        x, y, ids, *_ = _columns(rows := self.rows)
-        return {"rows": {"x": x, "y": y, "ids": ids, "fresh": rows.fresh, "extra": dict(rows.extra)}, "lots": self.lots}
+        rows = self.rows
+        kept = {"x": rows.x, "y": rows.y, "ids": rows.ids, "fresh": rows.fresh, "extra": dict(rows.extra)}
+        return {"rows": kept, "lots": self.lots}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.lots, self._rows = state["lots"], None
@@ -150,7 +151,7 @@ def join(first: Batch, second: Batch) -> Batch:
     if first.x.shape[1:] != second.x.shape[1:]:
         raise ValueError(f"inputs of {[*first.x.shape[1:]]} and {[*second.x.shape[1:]]} do not fit one batch")
     extra = {name: torch.cat([first.extra[name], second.extra[name]]) for name in first.extra if name in second.extra}
-    x, y, ids = (torch.cat(pair) for pair in zip(_columns(first)[:3], _columns(second)[:3], strict=True))
+    x, y, ids = (torch.cat(pair) for pair in zip(_without_extra(first), _without_extra(second), strict=True))
     return Batch(x, y, ids, fresh=first.fresh, extra=extra)
 
 
@@ -170,8 +171,12 @@ def turns(y: Tensor) -> Tensor:
     return turn
 
 
+def _without_extra(batch: Batch) -> list[Tensor]:
+    return [batch.x, batch.y, batch.ids]
+
+
 def _columns(batch: Batch) -> list[Tensor]:
-    return [batch.x, batch.y, batch.ids, *(batch.extra[name] for name in sorted(batch.extra))]
+    return [*_without_extra(batch), *(batch.extra[name] for name in sorted(batch.extra))]
 
 
 def _widened(rows: Batch, count: int) -> Batch:
@@ -180,7 +185,7 @@ def _widened(rows: Batch, count: int) -> Batch:
     def wider(column: Tensor) -> Tensor:
         return torch.cat([column, column.new_empty(count - len(column), *column.shape[1:])])
 
-    x, y, ids = map(wider, _columns(rows)[:3])
+    x, y, ids = map(wider, _without_extra(rows))
     return Batch(x, y, ids, fresh=False, extra={name: wider(value) for name, value in rows.extra.items()})
 
 

@@ -333,11 +333,11 @@ class ClosedForm(Learner):
             raise ValueError("only learners with the same values and the same backbone can be joined")
         if (self.prompted is None) != (other.prompted is None):
             raise ValueError("adapt = 'auto': one of the two learners has taken prompts and the other has not")
-        both = zip(self.pool_values(), other.pool_values(), strict=True)
+        both = zip(self._pool_values(), other._pool_values(), strict=True)
         if not all(torch.equal(own, theirs) for own, theirs in both):
             raise ValueError(f"adapt = {self.adapt!r}: the other learner's prompts were learned on other images")
 
-    def pool_values(self) -> list[Tensor]:
+    def _pool_values(self) -> list[Tensor]:
         """All that decides what is read with prompts; nothing where there are none."""
         return [] if self.prompted is None else [self.pool.prompts, self.pool.keys, self.pool.unit]
 
