@@ -1,8 +1,11 @@
-"""The cores that a process may use, in containers of both versions of control groups and outside of any."""
+"""The cores that a process may use, in containers of both versions and outside of any, and how threads wait."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,24 @@ def test_a_system_without_affinities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores.core_count() == 1
+
+
+OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+@pytest.mark.parametrize(
+    ("set_before", "spins"),
+    [({}, {cores.SPINS}), ({"GOMP_SPINCOUNT": "77"}, {"77"}), ({"OMP_WAIT_POLICY": "passive"}, {"0"})],
+)
+def test_threads_of_the_command_that_wait_sleep_soon(set_before: dict[str, str], spins: set[str]) -> None:
+    rest = {name: value for name, value in os.environ.items() if name not in OPENMP}
+    said = subprocess.run(
+        [sys.executable, "-m", "promptpool", "--version"],
+        env=rest | set_before | {"OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    if "GOMP_SPINCOUNT" not in said:
+        pytest.skip("not GNU's OpenMP")
+    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", said)) == spins

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""How many cores this process may use, and how its threads wait."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+SPINS = "10000"  # a tenth of a millisecond or less
 
 
 def core_count() -> int:
@@ -31,3 +32,13 @@ def _granted(folder: Path) -> float | None:
     if not (quota.isdecimal() and period.isdecimal() and int(period)):
         return None  # "max", or -1: no limit
     return int(quota) / int(period)
+
+
+def let_waiting_threads_sleep() -> None:
+    """Have threads that wait for each other sleep soon, so that beside other work they do not take its cores and wait.
+
+    GNU's OpenMP lets them spin for milliseconds otherwise. It reads this when torch is imported. Where one of its own
+    variables is set, that one holds.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

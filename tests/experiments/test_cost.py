@@ -53,6 +53,10 @@ def test_a_slow_step_is_measured_with_few_images(monkeypatch: pytest.MonkeyPatch
     assert probing.grown(taken.append, 128) == pytest.approx(1280)
     assert taken == [2]
     taken.clear()
+    monkeypatch.setattr(probing, "seconds_of", clock(0.5))
+    assert probing.grown(taken.append, 128) == pytest.approx(64)
+    assert taken == [2, 2]
+    taken.clear()
     monkeypatch.setattr(probing, "seconds_of", clock(0.1))
     assert probing.grown(taken.append, 128) == pytest.approx(12.8)
     assert taken == [2, 2, 4, 8]

@@ -19,12 +19,14 @@ from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import SHIPPED
 from promptpool.cli.display import Watched, in_words, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
+from promptpool.cores import core_count
 from promptpool.data.sets import DATASETS
 from promptpool.errors import skipped_text
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
 from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
+from promptpool.experiments.machine import busy
 from promptpool.experiments.runner import device, go_on, is_finished
 from promptpool.files import cache_folder, data_in
 from promptpool.report.classes import worst_lines
@@ -130,6 +132,7 @@ def _rest(built: Built | None, path: Path) -> Iterator[Step]:
 
 def describe(config: Config, accuracy: str | None = None) -> None:
     """What a configuration would do, what it costs on this machine and, where that is known, what comes out."""
+    load = busy()
     with reading(Console()):
         built = build(config)
     cost = estimate(built)
@@ -145,11 +148,19 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": in_words(cost.seconds) + (f", and more where {later} after a task" if later else ""),
+        **busy_note(load),
         **faster(built),
         **({} if accuracy is None else {"average accuracy": accuracy}),
         **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
     }
     Console().print(pairs_table("this run would be", rows))
+
+
+def busy_note(load: float | None) -> dict[str, str]:
+    """That a time was measured beside other work, for the table."""
+    if load is None:
+        return {}
+    return {"busy": f"others use the machine (load {load:.1f} on {core_count()} cores): idle, it may take less"}
 
 
 def faster(built: Built) -> dict[str, str]:

@@ -21,6 +21,7 @@ from promptpool.experiments.runner import device
 from promptpool.training.loop import Session
 
 QUICK = 0.5  # seconds within which a piece of a run is measured with more images
+SLOW = 5.0  # from which on its first call, which is slower than others, has to do
 AT_A_TIME = 3  # activations as large as the largest that a block without gradients holds
 
 
@@ -135,7 +136,7 @@ def grown(take: Callable[[int], object], most: int) -> float:
     """The seconds of `take(most)`: measured for 2, 4, 8, ... while that is quick, and multiplied."""
     count = min(2, most)
     taken = seconds_of(take, count)
-    if taken < QUICK:  # the first call is slower than others
+    if taken < SLOW:
         taken = seconds_of(take, count)
     pace = taken / count
     while count < most and taken < QUICK:
