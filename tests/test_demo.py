@@ -13,11 +13,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from promptpool.cli import app, demo
-from promptpool.cli.display import Board, line, together
+from promptpool.cli.display import Board, Watched, line, show, together
 from promptpool.experiments.config import load_config
+from promptpool.progress import heard_by, report
 from promptpool.report.names import METHODS
 from promptpool.reproduce.jobs import Job, JobStatus
 from promptpool.reproduce.workers import with_processes
+from promptpool.training.loop import Step
 from promptpool.training.record import Record
 from promptpool.training.run_folder import read_records, read_run
 from reproduce_runs import made_jobs, undisturbed
@@ -105,6 +107,29 @@ def test_a_board_without_a_terminal_writes_a_line_for_each_record(tmp_path: Path
             board.add("a method", record)
     lines = console.export_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == [f"a method: task {number} of 5" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_a_run_does_between_its_steps_is_told(terminal: bool) -> None:
+    console = Console(force_terminal=terminal, width=120, record=True)
+    record = Record(0, 10, 1, 0.5, (5,), (10,))
+
+    def going_on() -> Iterator[Step]:
+        for done in range(3):
+            report("trying prompts", done, 3)
+        yield Step(0, 0, 1, 2, None)
+        report("trying prompts", 3, 3)
+        yield Step(0, 0, 2, 2, None, record)
+
+    steps = show(console, [Watched("a method", (), going_on)], 1)
+    assert next(steps).step == 1
+    with heard_by(lambda *_: None):
+        report("reading images", 1, 1)  # of the caller, between two steps
+    assert [step.step for step in steps] == [2]
+    shown = console.export_text()
+    if not terminal:
+        assert shown.splitlines() == ["a method: trying prompts", line("a method", record, 1)]
+    assert "reading images" not in shown
 
 
 def test_a_task_after_which_nothing_was_tested_says_so() -> None:

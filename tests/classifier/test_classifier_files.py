@@ -22,6 +22,8 @@ from promptpool.classifier import files
 from promptpool.cli import app
 from promptpool.errors import BadFileError
 from promptpool.learners import adaptation, closed_form
+from promptpool.learners.closed_form import ClosedForm
+from promptpool.learners.state import state
 from promptpool.learners.trial import Trial
 from small_runs import write_weights
 from toys import toy_examples
@@ -91,6 +93,35 @@ def test_prompts_of_before_they_were_decided_on_are_still_read(
     again = ContinualClassifier.load(tmp_path / "shop")
     assert again.values == {"adapt": "prompts"}
     assert [a.guess for a in again.predict(ASKED)] == [a.guess for a in classifier.predict(ASKED)]
+
+
+@pytest.mark.parametrize("method", ["prompts", "closed-form-prompts"])
+def test_sums_are_in_no_file_and_where_they_were_they_are_read(
+    method: str, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptation, "LEAST_STEPS", 20)
+    monkeypatch.setattr(closed_form, "try_prompts", lambda *_, **__: Trial(0.2, 0.1))
+    classifier = taught(weights, method)
+    assert isinstance(classifier.learner, ClosedForm)
+    sums = classifier.learner.projected.gram.nbytes
+    classifier.save(tmp_path / "shop")
+    assert (tmp_path / "shop" / files.MODEL).stat().st_size < sums / 10
+    monkeypatch.setattr(files, "_learned", lambda of: state(of.learner))
+    classifier.save(tmp_path / "before")
+    assert (tmp_path / "before" / files.MODEL).stat().st_size > sums
+    for folder in (tmp_path / "shop", tmp_path / "before"):
+        again = ContinualClassifier.load(folder)
+        assert [a.guess for a in again.predict(ASKED)] == [a.guess for a in classifier.predict(ASKED)]
+
+
+def test_prompts_of_another_learner_are_refused(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptation, "LEAST_STEPS", 20)
+    classifier = taught(weights, "prompts")
+    monkeypatch.setattr(files, "_weights_of_prompts", lambda learner: {"pool.keys": learner.pool.keys.detach()})
+    classifier.save(tmp_path / "shop")
+    monkeypatch.undo()
+    with pytest.raises(BadFileError, match="the prompts are of another learner"):
+        ContinualClassifier.load(tmp_path / "shop")
 
 
 def test_the_card_and_the_config_say_what_it_is(weights: Path, tmp_path: Path) -> None:

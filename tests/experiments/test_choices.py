@@ -141,5 +141,11 @@ def test_a_busy_machine_and_another_loss_are_named() -> None:
     assert found[2] == "not advised: backbone.precision=bfloat16, with which the loss differs by 50 %"
 
 
+def test_what_was_faster_in_some_rounds_only_is_named() -> None:
+    unsure = trial(ROUNDED, [0.5, 0.5, 0.8, 1.1, 1.2, 0.5])
+    found = remarks(outcome([trial(USUAL, [1.0] * 6), unsure]), None)
+    assert found[1:] == ["not advised: backbone.precision=bfloat16, faster in 4 of 6 rounds only"]
+
+
 def test_a_method_without_a_loss_has_no_difference() -> None:
     assert Trial(USUAL).difference(Trial(USUAL)) is None

@@ -13,6 +13,7 @@ from promptpool.learners import adaptation, trial
 from promptpool.learners.adaptation import learn_prompts, prompted_learner
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.trial import Trial, compared, halves, right, try_prompts
+from promptpool.progress import heard_by, report
 from promptpool.prompts import PromptPool
 from toys import VIEW, toy_backbone, toy_examples
 
@@ -34,7 +35,8 @@ def closed_form(pool: PromptPool | None) -> ClosedForm:
     return learner
 
 
-def untrained(some: Examples) -> PromptPool:
+def untrained(some: Examples, what: str) -> PromptPool:
+    report(what, len(some))
     learner = prompted_learner(toy_backbone(dim=16), VIEW, 0)
     learner.pool.unit.fill_(float(len(some)))
     return learner.pool
@@ -72,9 +74,9 @@ def test_no_image_is_judged_by_prompts_that_were_learned_on_its_class(monkeypatc
     """A closed form that is right on just the classes of its prompts gains nothing; the reverse gains everything."""
     taught: list[tuple[int, ...]] = []
 
-    def learned(some: Examples) -> PromptPool:
+    def learned(some: Examples, what: str) -> PromptPool:
         taught.append(some.classes)
-        return untrained(some)
+        return untrained(some, what)
 
     def tried(own_are_right: bool) -> Trial | None:
         taught.clear()
@@ -90,6 +92,18 @@ def test_no_image_is_judged_by_prompts_that_were_learned_on_its_class(monkeypatc
     assert tried(own_are_right=True) == (0.0, 0.0)
     assert tried(own_are_right=False) == (1.0, 0.0)
     assert sorted(label for classes in taught for label in classes) == list(range(CLASSES))
+
+
+def test_steps_of_a_trial_are_told() -> None:
+    heard: list[tuple[str, int, int | None]] = []
+    with heard_by(lambda *told: heard.append(told)):
+        try_prompts(noisy(6), learned=learned_on, reading_with=closed_form, seed=4)
+    steps = adaptation.LEAST_STEPS
+    for name in ("trying prompts, 1 of 2", "trying prompts, 2 of 2"):
+        told = [(done, total) for what, done, total in heard if what == name]
+        assert len(told) >= steps
+        assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
+    assert len({what for what, _, _ in heard}) == 2
 
 
 def test_right_is_leave_one_out() -> None:
@@ -121,9 +135,9 @@ def test_the_trial_follows_its_equation() -> None:
     assert error > 0
 
 
-def learned_on(some: Examples) -> PromptPool:
+def learned_on(some: Examples, what: str = "") -> PromptPool:
     learner = prompted_learner(toy_backbone(dim=16), VIEW, 0)
-    learn_prompts(learner, some)
+    learn_prompts(learner, some, what)
     return learner.pool
 
 
@@ -143,8 +157,8 @@ def scored(learner: ClosedForm, some: Examples) -> Tensor:
     ],
 )
 def test_where_nothing_can_be_found_out_nothing_is_learned(few: Examples, expected: Trial | None) -> None:
-    def learned(some: Examples) -> PromptPool:
-        raise AssertionError(f"prompts were learned on {len(some)} images")
+    def learned(some: Examples, what: str) -> PromptPool:
+        raise AssertionError(f"{what}: prompts were learned on {len(some)} images")
 
     assert try_prompts(few, learned=learned, reading_with=closed_form, seed=0) == expected
 

@@ -322,6 +322,19 @@ class ContinualClassifier:
         counts = getattr(getattr(self.learner, "pool", None), "counts", None)
         return None if counts is None else tuple(counts.tolist())
 
+    def about_prompts(self) -> str:
+        """What the first lesson has settled about prompts, in words; nothing for methods that settle nothing."""
+        learner = self.learner
+        if not isinstance(learner, ClosedForm) or learner.adapt == "none" or not self.lessons:
+            return ""
+        if learner.adapt == "prompts":
+            return "learned in the first lesson"
+        taken = "not taken" if learner.prompted is None else "taken"
+        gain, error = (100 * share for share in learner.trial.tolist())
+        if not error:
+            return f"{taken}: the first lesson had no errors that they could mend, or too few classes to try them"
+        return f"{taken}: {gain:+.1f} \u00b1 {error:.1f} points right, tried on the first lesson"
+
     def counts(self) -> dict[str, int]:
         """How many pictures of each class were learned; of methods that never learn those held out, were taught."""
         if not isinstance(self.learner, ClosedForm):

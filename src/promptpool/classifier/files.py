@@ -249,11 +249,17 @@ def described(classifier: ContinualClassifier) -> dict[str, Any]:
 
 
 def _learned(classifier: ContinualClassifier) -> dict[str, Any]:
-    """What the learner has learned; of the closed form the rows alone, the sums are made of them again."""
+    """What the learner has learned; of the closed form rows and prompts alone, the sums are made of the rows again."""
     learner = classifier.learner
-    if isinstance(learner, ClosedForm) and learner.keep == "features" and learner.adapt == "none":
-        return {"rows": learner.rows, "labels": learner.labels, "ids": learner.ids}
-    return state(learner)
+    if not isinstance(learner, ClosedForm) or learner.keep != "features":
+        return state(learner)
+    found = {"rows": learner.rows, "labels": learner.labels, "ids": learner.ids}
+    return found if learner.adapt == "none" else found | {"weights": _weights_of_prompts(learner)}
+
+
+def _weights_of_prompts(learner: ClosedForm) -> dict[str, Tensor]:
+    """The pool and what was decided: all weights but those of the head, which the sums give."""
+    return {name: value for name, value in state(learner)["weights"].items() if not name.startswith("head.")}
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -368,6 +374,8 @@ def _restore(classifier: ContinualClassifier, header: dict[str, Any], stored: di
         if len(known.held_lessons) != len(known.held_labels):
             raise ValueError("lessons and labels of rows do not match")
     if {"rows", "labels"} <= set(learned) and isinstance(learner, ClosedForm):
+        if learner.adapt != "none":
+            _restore_prompts(learner, learned["weights"])
         rows, owners = learned["rows"], learned["labels"]
         headers.check_rows(rows, owners, len(learner.directions), len(labels))
         ids = learned.get("ids", torch.zeros(len(rows), dtype=torch.long))
@@ -381,6 +389,14 @@ def _restore(classifier: ContinualClassifier, header: dict[str, Any], stored: di
         _check_classes(classifier.learner, len(labels))
     classifier.learner.eval()
     classifier.known = known
+
+
+def _restore_prompts(learner: ClosedForm, weights: dict[str, Tensor]) -> None:
+    """Read with the prompts that were saved, or without any, as was decided."""
+    if set(weights) != set(_weights_of_prompts(learner)):
+        raise ValueError("the prompts are of another learner")
+    learner.load_state_dict(weights, strict=False)  # the head is made of the rows
+    learner.check_state()
 
 
 def _width(learner: Learner) -> int:

@@ -97,6 +97,8 @@ def _tell(lesson: Lesson, classifier: ContinualClassifier, name: Path) -> None:
         "known classes": _listed(known),
         "right": share,
     }
+    if lesson.number and len(classifier.lessons) == 1 and (said := classifier.about_prompts()):
+        rows["prompts"] = said
     if lesson.before is not None and lesson.after is not None:
         rows["earlier pictures"] = f"{100 * lesson.before:.1f} % right before, {100 * lesson.after:.1f} % now"
     for label, before, after in lesson.suffered:
@@ -204,7 +206,9 @@ def show(name: Name) -> None:
         error = classifier.known.calibration.error
         if error is not None:
             rows["confidence"] = f"off by {100 * error:.1f} points on average (expected calibration error)"
-        if prompts := classifier.prompt_counts():
+        if said := classifier.about_prompts():
+            rows["prompts"] = said
+        elif prompts := classifier.prompt_counts():
             used = sum(count > 0 for count in prompts)
             rows["prompts"] = f"{used} of {len(prompts)} in use, chosen {', '.join(map(str, prompts))} times"
         Console().print(pairs_table(printable(str(name)), rows))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -87,7 +88,12 @@ def show(console: Console, runs: Sequence[Watched], experiences: int) -> Generat
     with Board(console, {run.name: run.records for run in runs}, experiences, joint) as board:
         for run in runs:
             board.at(run.name, 0.0)
-            for step in run.go_on():
+            steps = run.go_on()
+            while True:
+                with heard_by(partial(board.hear, run.name)):  # not while the caller has the turn
+                    step = next(steps, None)
+                if step is None:
+                    break
                 board.at(run.name, step.step / step.steps)
                 if step.record is not None:
                     board.add(run.name, step.record)
@@ -135,6 +141,7 @@ class Board:
             expand=True,
         )
         self._bars = {name: self._progress.add_task(name, total=1.0, start=False) for name in records}
+        self._heard = "", ""  # the last line of `hear`
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -150,7 +157,16 @@ class Board:
         bar = self._bars[name]
         if not self._progress.tasks[bar].started:
             self._progress.start_task(bar)
-        self._progress.update(bar, completed=share)
+        self._progress.update(bar, completed=share, description=name)
+
+    def hear(self, name: str, what: str, done: int, total: int | None) -> None:
+        """Say what a run does between its steps: beside its bar, or in a line where there is no terminal."""
+        if self.console.is_terminal:
+            amount = f" {done:,}" if total is None else f" {done:,} of {total:,}"
+            self._progress.update(self._bars[name], description=f"{name}: {escape(what)}{amount}")
+        elif self._heard != (name, what):
+            self._heard = name, what
+            self.console.print(f"{name}: {what}", highlight=False, markup=False, soft_wrap=True)
 
     def add(self, name: str, record: Record) -> None:
         """Say what is known at the end of an experience."""

@@ -16,7 +16,7 @@ from promptpool.cli.errors import user_errors
 from promptpool.cli.run import with_data
 from promptpool.cores import core_count
 from promptpool.experiments.build import build
-from promptpool.experiments.choices import LOSS, Trial, gain
+from promptpool.experiments.choices import GAIN, LOSS, SURE, Trial, gain, gains
 from promptpool.experiments.config import complete, overridden, read_config
 from promptpool.experiments.machine import busy
 from promptpool.experiments.trials import Outcome
@@ -83,10 +83,13 @@ def remarks(outcome: Outcome, load: float | None) -> list[str]:
     found += [f"not tried: {reason}" for reason in outcome.not_tried]
     usual = outcome.trials[0]
     for trial in outcome.trials[1:]:
-        difference = trial.difference(usual)
+        difference, words = trial.difference(usual), trial.choice.named(usual.choice)
+        ratios = gains(trial, usual, outcome.images)
+        faster = sum(ratio > 1 for ratio in ratios)
         if difference is not None and difference > LOSS:
-            words = trial.choice.named(usual.choice)
             found.append(f"not advised: {words}, with which the loss differs by {_share(difference)}")
+        elif median(ratios) >= GAIN and faster < SURE * len(ratios):
+            found.append(f"not advised: {words}, faster in {faster} of {len(ratios)} rounds only")
     return found
 
 

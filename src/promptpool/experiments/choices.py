@@ -113,11 +113,11 @@ def smaller(usual: Choice, batch_size: int, room: float, *, splits: bool, transf
 
 def gain(trial: Trial, usual: Trial, images: Images) -> float:
     """How many times as fast a whole run would be: the median over rounds, each beside the usual of that round."""
-    return median(_ratios(trial, usual, images))
+    return median(gains(trial, usual, images))
 
 
 def is_worth_it(trial: Trial, usual: Trial, images: Images) -> bool:
-    ratios = _ratios(trial, usual, images)
+    ratios = gains(trial, usual, images)
     faster = sum(ratio > 1 for ratio in ratios) / len(ratios)
     difference = trial.difference(usual)
     return median(ratios) >= GAIN and faster >= SURE and (difference is None or difference <= LOSS)
@@ -144,6 +144,7 @@ def best(trials: Sequence[Trial], usual: Trial, images: Images) -> Trial:
     return max(worth, key=lambda trial: gain(trial, usual, images), default=usual)
 
 
-def _ratios(trial: Trial, usual: Trial, images: Images) -> list[float]:
+def gains(trial: Trial, usual: Trial, images: Images) -> list[float]:
+    """How many times as fast a whole run would be, by each round."""
     pairs = zip(usual.timings[trial.begin :], trial.timings, strict=False)  # in rounds that both had
     return [images.seconds(theirs) / images.seconds(own) for theirs, own in pairs]

@@ -73,13 +73,13 @@ def tune(built: Built, seconds: float) -> Outcome:
     for trial in trials[1:]:
         report(f"first steps: {trial.choice.named(bench.usual)}", 0)
         bench.first(trial)
-    bench.rounds(trials, 0.75 * seconds, "rounds, each value by itself")
+    bench.rounds(trials, 0.75 * seconds, "seconds, each value by itself")
     found = best(trials[1:], usual, bench.images)
     everything = together(trials[1:], usual, bench.images)
     if everything not in [trial.choice for trial in trials]:
         joint = Trial(everything, begin=len(usual.timings))
         bench.first(joint)
-        bench.rounds([usual, joint], 0.25 * seconds, "rounds, values together")
+        bench.rounds([usual, joint], 0.25 * seconds, "seconds, values together")
         trials.append(joint)
         faster = gain(joint, usual, bench.images) > gain(found, usual, bench.images)
         if faster and is_worth_it(joint, usual, bench.images):
@@ -170,8 +170,7 @@ class Bench:
                 self.use(trial.choice)
                 trial.timings.append(self._timed(trial.choice))
             done += 1
-            passed = time.perf_counter() - begin
-            report(what, done, max(round(done * seconds / passed), done, LEAST_ROUNDS))
+            report(what, round(min(time.perf_counter() - begin, seconds)), round(seconds))
 
     def _timed(self, choice: Choice) -> Timing:
         training = self._taken(lambda: self.step(self.count)) / self.count

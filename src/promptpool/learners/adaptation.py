@@ -70,8 +70,8 @@ def epochs_on(count: int) -> int:
     return max(EPOCHS, -(-LEAST_STEPS // -(-count // BATCH_SIZE)))
 
 
-def learn_prompts(learner: L2P, examples: Examples) -> None:
-    """Train on all of these examples, then freeze."""
+def learn_prompts(learner: L2P, examples: Examples, what: str = "learning prompts") -> None:
+    """Train on all of these examples, then freeze; `what` is reported meanwhile."""
     learner.add_classes(examples.classes)
     learner.train()
     rows = examples.batch(slice(None))
@@ -83,5 +83,6 @@ def learn_prompts(learner: L2P, examples: Examples) -> None:
         epochs=epochs_on(len(rows.y)),
         batch_size=BATCH_SIZE,
         generator=learner.generator,
+        what=what,
     )
     learner.requires_grad_(False).eval()

@@ -144,12 +144,12 @@ class ClosedForm(Learner):
         elif self.prompted is not None and self.pool.waits:
             self.read_with(self._learned(experience.train))
 
-    def _learned(self, examples: Examples) -> PromptPool:
-        """The prompts that these examples teach."""
+    def _learned(self, examples: Examples, what: str = "learning prompts") -> PromptPool:
+        """The prompts that these examples teach; `what` is reported meanwhile."""
         learner = prompted_learner(self.vit[0], self.view, self.seed).to(self.device)
         if self.frozen.beside is not None:
             learner.frozen = self.frozen.beside  # queries that another run has computed
-        learn_prompts(learner, examples)
+        learn_prompts(learner, examples, what)
         learner.frozen.drop_tokens()  # nobody else asks for them
         return learner.pool
 

@@ -11,6 +11,7 @@ from promptpool import distributed
 from promptpool.data.stream import Batch
 from promptpool.memory import pick
 from promptpool.optim import Descent
+from promptpool.progress import report
 
 
 def fit(
@@ -22,19 +23,21 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
     rate: Callable[[int], float] | None = None,
+    what: str = "",
 ) -> None:
     """Minimise `loss`, a mean over its batch, on batches of nearly equal size; each row comes once per epoch.
 
-    `rate` gives the learning rate of each epoch, if it changes.
+    `rate` gives the learning rate of each epoch, if it changes. `what` is reported as steps are taken, if it is given.
     Every rank holds the same rows and takes its part of each batch, so that any number of ranks fits the same model. A
     batch with fewer rows than ranks is taken whole by every rank.
     """
     device = descend.parameters[0].device
+    parts, done = -(-len(rows.y) // batch_size), 0
     for epoch in range(epochs):
         if rate is not None:
             descend.set_learning_rate(rate(epoch))
         order = torch.randperm(len(rows.y), generator=generator)
-        for index in order.tensor_split(-(-len(order) // batch_size)):
+        for index in order.tensor_split(parts):
             if len(index) < distributed.world():
                 with distributed.alone():
                     value = loss(pick(rows, index).to(device))
@@ -44,3 +47,6 @@ def fit(
                 descend.weight = len(own) * distributed.world() / len(index)
                 value = loss(pick(rows, own).to(device))
             descend(value)
+            done += 1
+            if what:
+                report(what, done, epochs * parts)

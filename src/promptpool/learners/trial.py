@@ -53,13 +53,14 @@ class Trial(NamedTuple):
 def try_prompts(
     examples: Examples,
     *,
-    learned: Callable[[Examples], PromptPool],
+    learned: Callable[[Examples, str], PromptPool],
     reading_with: Callable[[PromptPool | None], ClosedForm],
     seed: int,
 ) -> Trial | None:
     """The trial on these examples; None if there are too few for one.
 
-    `learned` learns prompts, and `reading_with` makes a closed form that reads with prompts and knows nothing yet.
+    `learned` learns prompts and reports that under a name; `reading_with` makes a closed form that reads with prompts
+    and knows nothing yet.
     """
     counts = torch.bincount(examples.y)
     classes = (counts >= LEAST_IMAGES).nonzero().flatten()
@@ -70,9 +71,10 @@ def try_prompts(
     if int((~without).sum()) < LEAST_ERRORS:
         return Trial()
     with_prompts = torch.zeros_like(without)
-    for half in halves(classes, seed):
+    for number, half in enumerate(halves(classes, seed), start=1):
         own = torch.isin(examples.y, half)
-        with_prompts[~own] = right(reading_with(learned(examples.select(own))), examples)[~own]
+        pool = learned(examples.select(own), f"trying prompts, {number} of 2")
+        with_prompts[~own] = right(reading_with(pool), examples)[~own]
     return compared(with_prompts.double() - without.double())
 
 
