@@ -78,7 +78,7 @@ def kind_of(event: FunctionEvent) -> str:
 def step_profile(size: str, batch_size: int, steps: int, products: str) -> Profiled:
     found = material(size, batch_size)
     learner, batch = found.learner, found.batch
-    vit_of(learner).compute_by(products)
+    vit_of(learner).compute(products=products)
     descend = Descent([p for p in learner.parameters() if p.requires_grad])
     learner.train()
     for _ in range(3):

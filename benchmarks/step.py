@@ -78,7 +78,7 @@ def ours(
 
     def before() -> None:
         learner.train(what == TRAINING)
-        transformer.compute_by(products)
+        transformer.compute(products=products)
         learner.frozen = FrozenFeatures(learner.backbone, learner.view)
         learner.expect(images)
         if kept:

@@ -1,12 +1,13 @@
-"""How many cores this process may use, and how its threads wait."""
+"""The processor, how many of its cores this process may use, and how its threads wait."""
 
 from __future__ import annotations
 
 import math
 import os
+import platform
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
+CGROUPS, CPUINFO = Path("/sys/fs/cgroup"), Path("/proc/cpuinfo")
 SPINS = "10000"  # a tenth of a millisecond or less
 
 
@@ -32,6 +33,16 @@ def _granted(folder: Path) -> float | None:
     if not (quota.isdecimal() and period.isdecimal() and int(period)):
         return None  # "max", or -1: no limit
     return int(quota) / int(period)
+
+
+def processor(entry: str) -> str:
+    """What the system says of its first processor, such as the "model name"; less where there is no such list."""
+    try:
+        lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith(entry))
+    return next(found, platform.machine())
 
 
 def let_waiting_threads_sleep() -> None:

@@ -24,9 +24,9 @@ def gradients(vit: ViT) -> list[Tensor]:
 @pytest.mark.parametrize("precision", ["single", "bfloat16"])
 def test_gradients_are_the_same(precision: str) -> None:
     vit = random_vit(layer_scale=True)
-    vit.compute_in(precision)
+    vit.compute(precision=precision)
     expected = gradients(vit)
-    vit.recompute_blocks()
+    vit.compute(checkpointing=True)
     for one, other in zip(expected, gradients(vit), strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
@@ -40,7 +40,7 @@ def test_only_the_inputs_of_blocks_are_kept() -> None:
         return tensor
 
     for on in (False, True):
-        vit.recompute_blocks(on)
+        vit.compute(checkpointing=on)
         kept.append(0)
         tokens = vit.embed(images()).detach().requires_grad_()
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
@@ -57,7 +57,7 @@ def test_a_backbone_that_recomputes_is_the_same_backbone() -> None:
 @pytest.mark.parametrize("name", ["l2p", "ft-seq", "ewc"])
 def test_runs_are_the_same(name: str) -> None:
     backbone = toy_backbone()
-    backbone.recompute_blocks()
+    backbone.compute(checkpointing=True)
     expected = list(learn(toy_learner(name), toy_stream(tasks=2), SHORT))
     found = list(learn(METHODS[name](backbone, VIEW), toy_stream(tasks=2), SHORT))
     for one, other in zip(expected, found, strict=True):
@@ -66,6 +66,6 @@ def test_runs_are_the_same(name: str) -> None:
 
 def test_supsup_is_refused() -> None:
     backbone = toy_backbone()
-    backbone.recompute_blocks()
+    backbone.compute(checkpointing=True)
     with pytest.raises(ValueError, match=r"backbone\.checkpointing = True: must be False for SupSup"):
         METHODS["supsup"](backbone, VIEW)

@@ -48,7 +48,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
 def compiled_learner(name: str) -> Learner:
     backbone = toy_backbone()
-    backbone.compile_blocks()
+    backbone.compute(compiled=True)
     return METHODS[name](backbone, VIEW, **VALUES.get(name, {}))
 
 
@@ -93,9 +93,9 @@ def test_supsup_is_refused_in_one_line(graphs: dict[str, int]) -> None:
 
 def test_a_compiled_backbone_has_features_of_its_own(graphs: dict[str, int]) -> None:
     plain, ours = toy_backbone(), toy_backbone()
-    ours.compile_blocks()
+    ours.compute(compiled=True)
     assert FrozenFeatures(plain, VIEW).fingerprint != FrozenFeatures(ours, VIEW).fingerprint  # it rounds otherwise
-    ours.compile_blocks(False)
+    ours.compute(compiled=False)
     assert plain.fingerprint() == ours.fingerprint()
     with ours.plainly():
         pass
@@ -105,7 +105,7 @@ def test_a_compiled_backbone_has_features_of_its_own(graphs: dict[str, int]) -> 
 
 def test_a_copy_learns_apart_from_its_model(graphs: dict[str, int]) -> None:
     ours = random_vit()
-    ours.compile_blocks()
+    ours.compute(compiled=True)
     before = ours.features(images())
     other = copy.deepcopy(ours)
     with torch.no_grad():
@@ -139,7 +139,7 @@ def test_an_export_takes_the_blocks_themselves(graphs: dict[str, int]) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.vit = random_vit()
-            self.vit.compile_blocks()
+            self.vit.compute(compiled=True)
 
         def forward(self, x: Tensor) -> Tensor:
             return self.vit.features(x)
@@ -167,13 +167,13 @@ def test_compiled_code_computes_the_same() -> None:
     compilation.check_compiler()
     for precision, near in (("single", 1e-4), ("bfloat16", 2**-5)):
         vit = random_vit()
-        vit.compute_in(precision)
+        vit.compute(precision=precision)
         tokens = vit.embed(images()).detach().requires_grad_()
         weight = vit.blocks[0].get_parameter("mlp.fc1.weight")
         found = []
         for on, again in ((False, False), (True, False), (True, True)):
-            vit.compile_blocks(on)
-            vit.recompute_blocks(again)
+            vit.compute(compiled=on)
+            vit.compute(checkpointing=again)
             rows = vit.encode(tokens, rows=3)
             read = vit.read(images(), Readout(2, "both")).detach()
             found.append([rows.detach(), read, *torch.autograd.grad(rows.square().sum(), [tokens, weight])])

@@ -17,7 +17,7 @@ COARSE = 2**-6  # bfloat16 keeps 8 bits; roundings of a few products add up
 def test_features_are_those_of_single_precision_but_for_the_digits() -> None:
     vit = random_vit(layer_scale=True)
     features, read = vit.features(images()), vit.read(images(), Readout(2, "both"))
-    vit.compute_in("bfloat16")
+    vit.compute(precision="bfloat16")
     for exact, rounded in ((features, vit.features(images())), (read, vit.read(images(), Readout(2, "both")))):
         assert rounded.dtype == torch.float32
         assert 0 < (rounded - exact).norm() / exact.norm() < COARSE
@@ -28,7 +28,7 @@ def test_gradients_reach_tokens_and_weights_in_single_precision() -> None:
     tokens = vit.embed(images()).detach().requires_grad_()
     gradients = []
     for precision in ("single", "bfloat16"):
-        vit.compute_in(precision)
+        vit.compute(precision=precision)
         weight = vit.blocks[0].get_parameter("mlp.fc1.weight")
         gradients.append(torch.autograd.grad(vit.encode(tokens, rows=3).square().sum(), [tokens, weight]))
     for exact, rounded in zip(*gradients, strict=True):
@@ -50,7 +50,7 @@ def test_a_backbone_is_loaded_with_its_precision_and_known_by_it() -> None:
     assert (single.precision, rounded.precision) == ("single", "bfloat16")
     assert single.fingerprint() != rounded.fingerprint()  # so that stored features are not mixed up
     assert all(parameter.dtype == torch.float32 for parameter in rounded.parameters())
-    rounded.compute_in("single")
+    rounded.compute(precision="single")
     assert torch.equal(single.features(torch.zeros(1, 3, 32, 32)), rounded.features(torch.zeros(1, 3, 32, 32)))
 
 

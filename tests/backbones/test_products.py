@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from promptpool import load_backbone
-from promptpool.backbones import products
+from promptpool import cores, load_backbone
 from promptpool.backbones.base import Readout
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.products import PRODUCTS, Linear, by_convolution, suited
@@ -92,7 +91,7 @@ def test_every_linear_layer_of_a_block_is_asked_and_none_else() -> None:
     layers = [module for module in vit.modules() if isinstance(module, nn.Linear)]
     assert len(layers) == 4 * vit.depth
     assert all(isinstance(layer, Linear) and layer.product is F.linear for layer in layers)
-    vit.compute_by("onednn")
+    vit.compute(products="onednn")
     assert all(isinstance(layer, Linear) and layer.product is by_convolution for layer in layers)
     with vit.plainly():
         assert all(isinstance(layer, Linear) and layer.product is F.linear for layer in layers)
@@ -104,7 +103,7 @@ def test_what_a_transformer_makes_is_the_same() -> None:
     vit = large_vit()
     found: list[list[Tensor]] = []
     for name in PRODUCTS:
-        vit.compute_by(name)
+        vit.compute(products=name)
         tokens = vit.embed(pictures()).detach().requires_grad_()
         rows = vit.encode(tokens, rows=60)  # the last block's rows are cut
         gradients = torch.autograd.grad(rows.cos().sum(), [tokens, *vit.blocks.parameters()])
@@ -121,7 +120,7 @@ def test_a_backbone_is_loaded_with_its_products_and_known_by_them() -> None:
     assert FrozenFeatures(usual, VIEW).fingerprint != FrozenFeatures(other, VIEW).fingerprint  # they round otherwise
     twin = copy.deepcopy(other)
     assert twin.fingerprint() == other.fingerprint()
-    twin.compute_by("torch")
+    twin.compute(products="torch")
     assert twin.fingerprint() == usual.fingerprint()
     x = pictures(12)
     assert torch.equal(twin.features(x), usual.features(x))
@@ -133,7 +132,7 @@ def test_methods_learn_the_same(name: str) -> None:
     found = []
     for way in PRODUCTS:
         vit = large_vit()
-        vit.compute_by(way)
+        vit.compute(products=way)
         learner = METHODS[name](vit, ImageView(32))
         found.append([record.loss for record in learn(learner, toy_stream(tasks=2), SHORT)])
     assert found[1] == pytest.approx(found[0], rel=1e-2)
@@ -144,7 +143,7 @@ def test_an_export_holds_the_same_numbers() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.vit = large_vit()
-            self.vit.compute_by("onednn")
+            self.vit.compute(products="onednn")
 
         def forward(self, x: Tensor) -> Tensor:
             return self.vit.features(x)
@@ -172,9 +171,9 @@ def test_another_library_is_advised_where_mkl_leaves_instructions_unused(
     for library in (torch.backends.mkl, torch.backends.mkldnn):
         monkeypatch.setattr(library, "is_available", lambda: True)
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{maker}\nmodel\t: 2\n")
-    monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(cores, "CPUINFO", tmp_path / "cpuinfo")
     assert suited() == expected
-    monkeypatch.setattr(products, "CPUINFO", tmp_path / "none")
+    monkeypatch.setattr(cores, "CPUINFO", tmp_path / "none")
     monkeypatch.setattr("platform.processor", lambda: maker)
     assert suited() == expected
 
@@ -185,11 +184,11 @@ def test_products_that_are_not_there_are_named() -> None:
     with pytest.raises(ValueError, match="products = 'onednn': must be 'torch' with compile = True"):
         load_backbone("vit-glyphs", products="onednn", compile=True)
     vit = large_vit()
-    vit.compute_by("onednn")
+    vit.compute(products="onednn")
     with pytest.raises(ValueError, match="must be 'torch' with compile = True"):
-        vit.compile_blocks()
+        vit.compute(compiled=True)
     with pytest.raises(ValueError, match="must be 'torch' with precision = 'bfloat16'"):
-        vit.compute_in("bfloat16")
+        vit.compute(precision="bfloat16")
     assert vit.precision == "single"
     with pytest.raises(ValueError, match="must be 'torch' with precision = 'bfloat16'"):
         load_backbone("vit-glyphs", products="onednn", precision="bfloat16")

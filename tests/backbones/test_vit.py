@@ -117,7 +117,7 @@ def test_exact_gelu_keeps_the_fingerprint_of_earlier_versions() -> None:
 @pytest.mark.parametrize("blocks", [0, 1, 2])
 def test_a_pass_can_be_interrupted_before_any_block(blocks: int, precision: str) -> None:
     vit = random_vit()
-    vit.compute_in(precision)
+    vit.compute(precision=precision)
     tokens = vit.embed(images())
     there = vit.begin(tokens, blocks)
     assert there.dtype == torch.float32

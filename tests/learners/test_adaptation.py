@@ -49,7 +49,7 @@ def test_another_pool_is_another_model(change: Callable[[PromptPool], None]) -> 
 
 def test_another_backbone_is_another_model() -> None:
     rounded = vit()
-    rounded.compute_in("bfloat16")
+    rounded.compute(precision="bfloat16")
     assert prompted(vit()).fingerprint() != prompted(rounded).fingerprint()
 
 

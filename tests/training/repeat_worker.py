@@ -31,7 +31,7 @@ def session(name: str) -> Session:
     method, _, products = name.partition("@")
     backbone = resnet18(width=16, image_size=8).eval() if method in ON_RESNET else toy_backbone(dim=64)
     if isinstance(backbone, ViT) and products:
-        backbone.compute_by(products)
+        backbone.compute(products=products)
     values: dict[str, Any] = VALUES.get(method, {})
     learner = METHODS[method](backbone, toy_view(method), **values)
     return Session(learner, toy_stream(tasks=2, per_class=16), replace(PLAN))

@@ -127,7 +127,7 @@ class Pair:
 
 def compare(name: str, *, cached: bool, values: str, products: str = "torch", by_the_book: str = "torch") -> None:
     backbone, view, images = material(name)
-    backbone.compute_by(products)
+    backbone.compute(products=products)
     pair = Pair(backbone, view, images, values, cached=cached, by_the_book=by_the_book)
     for batch in batches(images):
         assert all(error(ours, theirs) < TOLERANCE for ours, theirs in pair.step(batch))

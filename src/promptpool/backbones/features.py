@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from dataclasses import asdict
 from functools import cache, cached_property
 from pathlib import Path
@@ -35,6 +34,7 @@ from promptpool.backbones.base import Backbone, FeatureExtractor, Readout
 from promptpool.backbones.chunks import CHUNK, Chunk, Chunks
 from promptpool.backbones.feature_files import FeatureFiles
 from promptpool.backbones.token_store import TokenStore
+from promptpool.cores import processor
 from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
 from promptpool.files import gigabytes
@@ -244,8 +244,4 @@ def _machine() -> tuple[object, ...]:
 
 @cache
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return processor("model name")

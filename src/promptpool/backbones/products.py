@@ -12,17 +12,15 @@ does what runs in compiled code or an export.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from promptpool.checks import one_of
+from promptpool.cores import processor
 
-CPUINFO = Path("/proc/cpuinfo")
 LEAST = 20480  # numbers: torch gives images up to this size to a slow kernel of its own
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # of rows, weight and bias
 
@@ -57,17 +55,8 @@ def check_products(products: str, *, compiled: bool, precision: str) -> None:
 def suited() -> str:
     """Whose products are likely the faster here: oneDNN's where the processor has AVX-512 and MKL does not take it."""
     both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    unused = torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in _maker()
+    unused = torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in processor("vendor_id")
     return "onednn" if both and unused else "torch"
-
-
-def _maker() -> str:
-    """Who made the processor, somewhere in a line; nothing where the system does not tell."""
-    try:
-        lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith("vendor_id")), "")
 
 
 class Linear(nn.Linear):

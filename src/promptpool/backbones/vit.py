@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -43,8 +44,7 @@ class ViT(Backbone):
     processor has instructions for it. `products="onednn"` leaves those of single precision to oneDNN on a CPU, to the
     same numbers but for rounding (see `products`).
 
-    `compile_blocks` and `recompute_blocks` say how blocks are run. The first rounds otherwise; the second gives the
-    same numbers, and trades time for memory.
+    `compute` sets these later, and whether blocks are compiled or computed a second time in the backward pass.
     """
 
     # On the instance only where they are others, so that fingerprints of earlier versions hold.
@@ -79,7 +79,6 @@ class ViT(Backbone):
             raise ValueError(f"depth = {depth}: must be at least 1")
         zero_or_more(registers=registers)
         one_of(GELUS, gelu=gelu)
-        self.compute_in(precision)
         if gelu != self.gelu:
             self.gelu = gelu
         if registers != self.registers:
@@ -96,7 +95,7 @@ class ViT(Backbone):
         blocks = [Block(dim, heads, self.mlp_dim, layer_scale, norm_eps, gelu) for _ in range(depth)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
-        self.compute_by(products)
+        self.compute(precision=precision, products=products)
 
     def start(self, generator: torch.Generator) -> ViT:
         """Draw fresh weights, for training from nothing: truncated normal 0.02, zero biases."""
@@ -112,47 +111,44 @@ class ViT(Backbone):
                 nn.init.trunc_normal_(token, std=0.02, generator=generator)
         return self
 
-    def compute_in(self, precision: str) -> None:
-        """Compute the products of the blocks in this precision from now on."""
-        one_of(PRECISIONS, precision=precision)
-        check_products(self.products, compiled=self.compiled, precision=precision)
-        self._choose("precision", precision)
+    def compute(
+        self,
+        *,
+        precision: str | None = None,
+        products: str | None = None,
+        compiled: bool | None = None,
+        checkpointing: bool | None = None,
+    ) -> None:
+        """Run the blocks so from now on; what is not given stays as it is.
 
-    def compute_by(self, products: str) -> None:
-        """Leave the products of the blocks to torch's usual library or to oneDNN from now on."""
-        check_products(products, compiled=self.compiled, precision=self.precision)
-        self._choose("products", products)
+        `compiled` is by code that torch compiles for this machine (see `compilation`), which rounds otherwise. With
+        `checkpointing` only the inputs of blocks are kept for the backward pass, and all else within them is computed
+        a second time: the same numbers, in less memory and more time.
+        """
+        given = {"precision": precision, "products": products, "compiled": compiled, "checkpointing": checkpointing}
+        chosen: dict[str, Any] = {
+            name: getattr(self, name) if value is None else value for name, value in given.items()
+        }
+        one_of(PRECISIONS, precision=chosen["precision"])
+        check_products(chosen["products"], compiled=chosen["compiled"], precision=chosen["precision"])
+        if compiled:
+            check_compiler()
+        for name, value in chosen.items():
+            vars(self).pop(name, None)
+            if value != getattr(self, name):  # the default leaves no trace on the instance
+                setattr(self, name, value)
         for module in self.modules():
             if isinstance(module, Linear):
-                module.product = PRODUCTS[products]
-
-    def compile_blocks(self, on: bool = True) -> None:
-        """Run the blocks by code that torch compiles for this machine, from now on (see `compilation`)."""
-        if on:
-            check_products(self.products, compiled=on, precision=self.precision)
-            check_compiler()
-        self._choose("compiled", on)
-
-    def recompute_blocks(self, on: bool = True) -> None:
-        """Keep only the inputs of blocks for the backward pass, and compute all else within them a second time."""
-        self._choose("checkpointing", on)
-
-    def _choose(self, name: str, value: str | bool) -> None:
-        """Set how blocks are run; the default is not set on the instance, so that it leaves no trace there."""
-        vars(self).pop(name, None)
-        if value != getattr(self, name):
-            setattr(self, name, value)
+                module.product = PRODUCTS[chosen["products"]]
 
     @contextmanager
     def plainly(self) -> Iterator[None]:
-        names: tuple[str, ...] = ("compiled", "checkpointing")
-        chosen, products = {name: vars(self).pop(name) for name in names if name in vars(self)}, self.products
-        self.compute_by("torch")
+        chosen: dict[str, Any] = {name: getattr(self, name) for name in ("products", "compiled", "checkpointing")}
+        self.compute(products="torch", compiled=False, checkpointing=False)
         try:
             yield
         finally:
-            vars(self).update(chosen)
-            self.compute_by(products)
+            self.compute(**chosen)
 
     def _passed(self, block: nn.Module, tokens: Tensor, rows: int | None = None) -> Tensor:
         """What a block makes of tokens."""

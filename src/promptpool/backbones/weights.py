@@ -71,10 +71,7 @@ def load_backbone(
         check_compiler()  # before a large file is read
     with _opened(_located(name_or_path)) as (archive, layout, description):
         model = _built(archive, layout, description, image_size, heads, gelu)
-    model.compute_in(precision)
-    model.compute_by(products)
-    model.compile_blocks(compile)
-    model.recompute_blocks(checkpointing)
+    model.compute(precision=precision, products=products, compiled=compile, checkpointing=checkpointing)
     return model
 
 

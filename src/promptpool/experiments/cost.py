@@ -172,8 +172,7 @@ def _cut(backbone: ViT, depth: int) -> ViT:
         precision=backbone.precision,
         products=backbone.products,
     )
-    vit.compile_blocks(backbone.compiled)
-    vit.recompute_blocks(backbone.checkpointing)
+    vit.compute(compiled=backbone.compiled, checkpointing=backbone.checkpointing)
     return vit.eval()
 
 

@@ -142,12 +142,12 @@ class Bench:
         if choice.threads != torch.get_num_threads():
             torch.set_num_threads(choice.threads)
         for vit in self.transformers:
-            vit.compile_blocks(False)  # compiled code and other precisions have no other products
-            vit.compute_by("torch")
-            vit.compute_in(choice.precision)
-            vit.compute_by(choice.products)
-            vit.compile_blocks(choice.compile)
-            vit.recompute_blocks(choice.checkpointing)
+            vit.compute(
+                precision=choice.precision,
+                products=choice.products,
+                compiled=choice.compile,
+                checkpointing=choice.checkpointing,
+            )
         if self.session.descend is not None:
             self.session.descend.micro_batch = choice.micro_batch
 
