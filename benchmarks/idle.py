@@ -2,36 +2,17 @@
 
     python benchmarks/idle.py          the share of the processors that others take now
 
-`Meanwhile` compares what all processes used over a stretch of time with what this one and those that it started did.
+What others take is `Meanwhile`, which `promptpool tune` and `--dry-run` look at too.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from pathlib import Path
 
-MOST = 0.1  # of all processors; a machine at rest takes a few hundredths
-STAT = Path("/proc/stat")
+from promptpool.experiments.machine import MOST, Meanwhile
 
-
-class Meanwhile:
-    """What others take of the processors from when this is made.
-
-    Where the kernel does not say (no /proc/stat), the load of the last minute in its place.
-    """
-
-    def __init__(self) -> None:
-        self._began = _ticks(), _own()
-
-    def share(self) -> float:
-        """The share of all processors that other processes have taken since; 0 to 1."""
-        if not STAT.exists():
-            return min(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
-        (before, own), after = self._began, _ticks()
-        total, idle = (later - earlier for later, earlier in zip(after, before, strict=True))
-        return min(max((total - idle - (_own() - own)) / total, 0.0), 1.0) if total else 0.0
+__all__ = ["MOST", "Meanwhile", "busy", "refuse_if_busy"]
 
 
 def busy(seconds: float = 1.0) -> float:
@@ -39,19 +20,6 @@ def busy(seconds: float = 1.0) -> float:
     meanwhile = Meanwhile()
     time.sleep(seconds)
     return meanwhile.share()
-
-
-def _ticks() -> tuple[float, float]:
-    """What all processors had to give since the machine began, and what of it nobody took; zeros if unknown."""
-    if not STAT.exists():
-        return 0.0, 0.0
-    user, nice, system, idle, waiting, *rest = map(float, STAT.read_text().split("\n", 1)[0].split()[1:9])
-    return user + nice + system + idle + waiting + sum(rest), idle + waiting
-
-
-def _own() -> float:
-    """What this process took, and those of its children that have ended, in the same unit."""
-    return sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
 
 
 def refuse_if_busy(*, anyway: bool = False, most: float = MOST) -> None:

@@ -62,7 +62,7 @@ def test_parts_are_tried_where_memory_is_short(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_command_says_what_to_type(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("promptpool.cli.tune.busy", lambda: 6.1)
+    monkeypatch.setattr("promptpool.experiments.machine.Meanwhile.crowded", lambda _: 0.61)
     result = CliRunner().invoke(app, ["tune", str(preset), "seed=1", "--seconds", "0"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     for said in (

@@ -9,6 +9,8 @@ import idle
 import pytest
 from idle import Meanwhile, refuse_if_busy
 
+from promptpool.experiments import machine as here
+
 
 class Machine:
     """Two processors: ticks that others took, this process, nobody, nobody while a disk was read, another machine."""
@@ -28,8 +30,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path / "stat")
-    monkeypatch.setattr(idle, "STAT", machine.stat)
-    monkeypatch.setattr(idle, "_own", lambda: machine.own)
+    monkeypatch.setattr(here, "STAT", machine.stat)
+    monkeypatch.setattr(here, "_own", lambda: machine.own)
     return machine
 
 
@@ -51,6 +53,32 @@ def test_what_others_take_meanwhile(machine: Machine, ticks: dict[str, int], sha
     assert meanwhile.share() == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+    ("ticks", "taken"),
+    [
+        ({"own": 200}, None),  # nobody else
+        ({"own": 190, "others": 10}, None),  # little
+        ({"own": 40, "others": 60, "nobody": 100}, None),  # a processor was left
+        ({"own": 80, "others": 60, "nobody": 60}, 0.3),
+        ({"own": 100, "others": 100}, 0.5),
+    ],
+)
+def test_a_machine_is_crowded_where_others_leave_less_than_a_processor(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, ticks: dict[str, int], taken: float | None
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    meanwhile = Meanwhile()
+    machine.goes(**ticks)
+    assert meanwhile.crowded() == (None if taken is None else pytest.approx(taken))
+
+
+def test_a_system_that_tells_nothing_is_not_crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "STAT", tmp_path / "nowhere")
+    monkeypatch.delattr(os, "getloadavg", raising=False)
+    monkeypatch.delattr(os, "sysconf", raising=False)
+    assert Meanwhile().crowded() is None
+
+
 def test_a_stretch_of_time_goes_on(machine: Machine) -> None:
     meanwhile = Meanwhile()
     machine.goes(others=100)
@@ -67,7 +95,7 @@ def test_ticks_of_this_process_that_are_counted_late_are_not_less_than_nothing(m
 
 
 def test_without_the_file_the_load_of_the_last_minute_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "STAT", tmp_path / "nowhere")
+    monkeypatch.setattr(here, "STAT", tmp_path / "nowhere")
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     for load, share in ((1.0, 0.25), (9.0, 1.0)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))

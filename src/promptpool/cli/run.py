@@ -19,14 +19,13 @@ from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import SHIPPED
 from promptpool.cli.display import Watched, in_words, pairs_table, reading, show
 from promptpool.cli.errors import user_errors
-from promptpool.cores import core_count
 from promptpool.data.sets import DATASETS
 from promptpool.errors import skipped_text
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
 from promptpool.experiments.cost import estimate
 from promptpool.experiments.identity import run_folder
-from promptpool.experiments.machine import busy
+from promptpool.experiments.machine import Meanwhile
 from promptpool.experiments.runner import device, go_on, is_finished
 from promptpool.files import cache_folder, data_in
 from promptpool.report.classes import worst_lines
@@ -132,9 +131,9 @@ def _rest(built: Built | None, path: Path) -> Iterator[Step]:
 
 def describe(config: Config, accuracy: str | None = None) -> None:
     """What a configuration would do, what it costs on this machine and, where that is known, what comes out."""
-    load = busy()
     with reading(Console()):
         built = build(config)
+    meanwhile = Meanwhile()
     cost = estimate(built)
     stream, later = built.stream, built.learner.at_the_end
     sizes = ", ".join(str(len(experience.train)) for experience in stream.experiences)
@@ -148,7 +147,7 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
         "estimated time": in_words(cost.seconds) + (f", and more where {later} after a task" if later else ""),
-        **busy_note(load),
+        **busy_note(meanwhile.crowded()),
         **faster(built),
         **({} if accuracy is None else {"average accuracy": accuracy}),
         **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
@@ -156,11 +155,9 @@ def describe(config: Config, accuracy: str | None = None) -> None:
     Console().print(pairs_table("this run would be", rows))
 
 
-def busy_note(load: float | None) -> dict[str, str]:
-    """That a time was measured beside other work, for the table."""
-    if load is None:
-        return {}
-    return {"busy": f"others use the machine (load {load:.1f} on {core_count()} cores): idle, it may take less"}
+def busy_note(taken: float | None) -> dict[str, str]:
+    """That a time was measured while others took this share of the processors, for the table."""
+    return {} if taken is None else {"busy": f"others take {taken:.0%} of the processors: idle, it may take less"}
 
 
 def faster(built: Built) -> dict[str, str]:

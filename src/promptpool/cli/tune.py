@@ -14,11 +14,10 @@ from rich.table import Table
 from promptpool.cli.display import reading
 from promptpool.cli.errors import user_errors
 from promptpool.cli.run import with_data
-from promptpool.cores import core_count
 from promptpool.experiments.build import build
 from promptpool.experiments.choices import GAIN, LOSS, SURE, Trial, gain, gains
 from promptpool.experiments.config import complete, overridden, read_config
-from promptpool.experiments.machine import busy
+from promptpool.experiments.machine import Meanwhile
 from promptpool.experiments.trials import Outcome
 from promptpool.experiments.trials import tune as tried
 from promptpool.files import data_in
@@ -34,14 +33,14 @@ def tune(
     """Try for a minute which precision, products, threads and batches make a run faster here; say what to type."""
     with user_errors():
         config = complete(with_data(overridden(read_config(name, scale=scale), overrides or []), data, strict=False))
-        load, console = busy(), Console()
+        meanwhile, console = Meanwhile(), Console()
         with data_in(None if "folder" in config["dataset"] else data), reading(console):
             outcome = tried(build(config), seconds)
     options = [
         word for option, value in (("--scale", scale), ("--data", data)) if value for word in (option, str(value))
     ]
     console.print(table(outcome))
-    for line in (*remarks(outcome, load), advice(outcome, [name, *options, *(overrides or [])])):
+    for line in (*remarks(outcome, meanwhile.crowded()), advice(outcome, [name, *options, *(overrides or [])])):
         typer.echo(line)
 
 
@@ -72,13 +71,13 @@ def _share(difference: float | None) -> str:
     return "0" if difference == 0 else f"{100 * difference:.2g} %"
 
 
-def remarks(outcome: Outcome, load: float | None) -> list[str]:
-    """What is to be known of the figures."""
+def remarks(outcome: Outcome, taken: float | None) -> list[str]:
+    """What is to be known of the figures; others took a share of the processors meanwhile."""
     found = [f"measured in steps of {outcome.step_images} images, {len(outcome.trials[0].timings)} rounds"]
-    if load is not None:
+    if taken is not None:
         found.append(
-            f"note: the machine is busy (load {load:.1f} on {core_count()} cores): these figures are rough, "
-            "and may be others when it is idle"
+            f"note: the machine is busy, others take {taken:.0%} of it: these figures are rough, and may be others "
+            "when it is idle"
         )
     found += [f"not tried: {reason}" for reason in outcome.not_tried]
     usual = outcome.trials[0]
