@@ -55,6 +55,7 @@ def filled(text: str, folder: Path = MINI) -> str:
         "speed": lambda _: "\n".join(speeds(measured(ROOT / "docs" / "results" / "speed.csv"))),
         "memory": lambda _: "\n".join(memories(measured(ROOT / "docs" / "results" / "speed.csv"))),
         "heads": lambda _: heads(ROOT / "docs" / "results" / "closed_form.csv"),
+        "adapt": lambda _: adapted(ROOT / "docs" / "results" / "adapt.csv"),
         "recommended": lambda _: recommended(ROOT / "docs" / "results" / "recommended.csv"),
         "behind": lambda _: behind(ROOT / "docs" / "results" / "recommended.csv"),
         "comparison": lambda _: comparison(ROOT / "docs" / "results" / "recommended.csv"),
@@ -252,6 +253,12 @@ def heads(path: Path) -> str:
         best = max(found.values(), key=float)
         body.append([*key, *(f"**{found[name]}**" if found[name] == best else found[name] for name in names)])
     return table(["weights", "images per class", "blocks", *names], body, left=1)
+
+
+def adapted(path: Path) -> str:
+    """What the first task says of prompts for the closed form, and what later tasks show."""
+    columns = ["weights", "start", "judged on", "images", "without prompts", "with prompts", "gain", "standard error"]
+    return table(columns, [[row[name] for name in columns] for row in read(path)], left=3)
 
 
 def recommended(path: Path) -> str:

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precision", default="single", help="of the transformer's products")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/first-tasks/lines.csv"))
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     listed = LINES[given.lines]
     lines = given.given or [f"{method} {line}" for method in given.methods or listed for line in listed[method]]
     cache = SharedCache(Path("runs/first-tasks/features"))
