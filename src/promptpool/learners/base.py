@@ -178,7 +178,7 @@ class Learner(nn.Module):
         if loss_classes == "all":
             return logits
         classes = self.current if loss_classes == "current" else self.seen
-        return only(logits, torch.tensor(classes))
+        return logits if len(classes) == logits.shape[-1] else only(logits, torch.tensor(classes))
 
     def inputs(self, batch: Batch) -> Tensor:
         """What the backbone reads: the training view in training, the plain view otherwise."""
