@@ -14,7 +14,8 @@ Prompts start uniformly in a range. With `start_from="scaled"` the range counts 
 makes of the first batch: P = u * theta, u their root mean square, and theta is what is learned, so that steps count in
 these units too. With "tokens" prompts start as tokens of that batch, in the same units, and keys as queries of it.
 "plain-tokens" is the same with u = 1: where tokens are small, steps are large beside them. "fitting" is "tokens" where
-the tokens' root mean square is below 0.3, as in DINOv2, and "scaled" elsewhere.
+the tokens' root mean square is below 0.3, as in DINOv2, and "scaled" elsewhere. Where a pool has more prompts than the
+first batch has images, some keys start from one image: they are equal, and stay so while both are chosen together.
 
 Public code has slots in place of Eq. 4: in training, task t = 0, 1, ... takes prompts tN to (t + 1)N - 1 whatever the
 query. When the pool has no such prompts left, and at test, Eq. 3 chooses.
@@ -125,10 +126,11 @@ class PromptPool(nn.Module):
         """The indices of the N prompts for each row of distances: [B, N]."""
         if self.training and (slot := self.slot()):
             return torch.arange(slot.start, slot.stop, device=gamma.device).expand(len(gamma), -1)
-        diversified = self.training and self.diversify and bool(self.frequency.any())
-        weight = self.frequency if diversified else torch.ones_like(self.frequency)
-        gamma = gamma.clamp(min=0) if diversified else gamma  # rounding may leave gamma below 0
-        indices = lowest(gamma * weight, ROUNDING * weight, self.top_k)
+        rounding = torch.full_like(self.frequency, ROUNDING)
+        if self.training and self.diversify and bool(self.frequency.any()):
+            gamma = gamma.clamp(min=0) * self.frequency  # rounding may leave gamma below 0
+            rounding = rounding * self.frequency
+        indices = lowest(gamma, rounding, self.top_k)
         if self.vote:
             indices = torch.cat([self._majority(group) for group in indices.split(self.vote)])
         return indices

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Stream, concatenate
 from promptpool.data.views import ImageView
+from promptpool.learners import base
 from promptpool.learners.l2p import L2P
 from promptpool.learners.profiles import PROFILES, profile
 from promptpool.learners.prompted import LISTED
 from promptpool.learners.state import restore, state
+from promptpool.losses import columns
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
@@ -152,6 +155,27 @@ def test_loss_and_gradients_are_algorithm_1_with_equation_4() -> None:
 )
 def test_other_values_are_algorithm_1(values: dict[str, Any]) -> None:
     learner, batch = l2p(**values), toy_batch(6)
+    assert_loss_and_gradients(learner, batch, transcription(learner, viewed(learner, batch), batch.y))
+
+
+def test_of_a_large_head_the_loss_takes_the_classes_of_the_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, batch, taken = l2p(), toy_batch(6), list[tuple[int, ...]]()
+
+    def noted(logits: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+        taken.append(tuple(classes))
+        return columns(logits, classes)
+
+    monkeypatch.setattr(base, "LARGE_HEAD", 40)
+    monkeypatch.setattr(base, "columns", noted)
+    learner.grow(39)
+    learner.loss(batch)
+    assert not taken
+    learner.grow(40)
+    expected = transcription(learner, viewed(learner, batch), batch.y)
+    assert_loss_and_gradients(learner, batch, expected)
+    assert taken == [learner.current]
+    learner.current = (1, 3, 4)  # classes that do not lie side by side
+    batch = batch._replace(y=torch.tensor([4, 1, 3, 3, 4, 1]))
     assert_loss_and_gradients(learner, batch, transcription(learner, viewed(learner, batch), batch.y))
 
 

@@ -23,11 +23,12 @@ from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import ImageView
 from promptpool.learners.head import Head
 from promptpool.learners.keywords import FullSignature, Shared
-from promptpool.losses import only
+from promptpool.losses import columns, only
 from promptpool.memory import Memory
 from promptpool.optim import Descent
 
 LOSS_CLASSES = ("current", "seen", "all")
+LARGE_HEAD = 1024  # rows from which on a loss takes those of its classes out
 
 
 class Learner(nn.Module):
@@ -102,7 +103,7 @@ class Learner(nn.Module):
 
     def loss(self, batch: Batch) -> Tensor:
         """The method's equation, as a mean over the batch."""
-        return F.cross_entropy(self.visible(self.logits(batch)), batch.y)
+        return self.cross_entropy(self.logits(batch), batch.y)
 
     def logits(self, batch: Batch) -> Tensor:
         """A score for each class of the head: [B, C]."""
@@ -179,6 +180,17 @@ class Learner(nn.Module):
             return logits
         classes = self.current if loss_classes == "current" else self.seen
         return logits if len(classes) == logits.shape[-1] else only(logits, torch.tensor(classes))
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The mean over rows of -log softmax(logits)[y], the softmax over the loss classes alone.
+
+        Of a large head the columns of few classes are taken out first, so that a step goes through the scores of other
+        classes in matrix products only. A small one is masked, which rounds as it always did.
+        """
+        if self.loss_classes != "current" or logits.shape[-1] < max(LARGE_HEAD, 2 * len(self.current)):
+            return F.cross_entropy(self.visible(logits), y)
+        classes = torch.tensor(self.current, device=y.device)
+        return F.cross_entropy(columns(logits, self.current), torch.searchsorted(classes, y))
 
     def inputs(self, batch: Batch) -> Tensor:
         """What the backbone reads: the training view in training, the plain view otherwise."""

@@ -41,7 +41,7 @@ def joint_cross_entropy(learner: Learner, logits: Tensor, parts: Sequence[Batch]
     compared, for replayed ones those named `classes`.
     """
     if len(parts) == 1:
-        return F.cross_entropy(learner.visible(logits), parts[0].y)
+        return learner.cross_entropy(logits, parts[0].y)
     new = len(parts[0].y)
     seen = torch.cat([learner.visible(logits[:new]), learner.visible(logits[new:], classes)])
     return F.cross_entropy(seen, torch.cat([part.y for part in parts]))
