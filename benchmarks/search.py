@@ -2,12 +2,10 @@
 
     python benchmarks/search.py                    every method, on drawn characters
     python benchmarks/search.py er "der++"         some of them
-    python benchmarks/search.py --again            L2P's second twelve lines, L2P-R's second six
-    python benchmarks/search.py --stream cifar100 --backbone FILE
+    python benchmarks/search.py --again            second lines, in batches of eight, of those that had a second search
 
-The stream is never one of the tables': 48 other characters in six tasks, or classes of CIFAR-100 with images held out
-of its training set. Methods that train the whole model search their optimiser too. Finished lines are kept; two
-searches may run at once.
+The stream is never one of the tables': 48 other characters in six tasks. Methods that train the whole model search
+their optimiser too. Finished lines are kept; two searches may run at once.
 """
 
 from __future__ import annotations
@@ -25,25 +23,8 @@ from promptpool.files import write_whole
 from promptpool.metrics import average_accuracy, forgetting, learning_accuracy
 from promptpool.training.run_folder import read_run
 
-STREAMS: dict[str, tuple[str, ...]] = {
-    "glyphs": (),
-    "cifar100": (
-        "dataset.name=cifar100",
-        "dataset.train_per_class=5",
-        "dataset.test_per_class=none",
-        "dataset.held_out=5",
-        "scenario.tasks=5",
-        "scenario.seed=1",
-        "plan.batch_size=8",
-        "learner.head_start=zeros",
-    ),
-}
 ADAM = tuple(f"plan.optimiser=adam plan.momentum=0.0 plan.learning_rate={rate}" for rate in (0.0001, 0.0003, 0.001))
 SGD = tuple(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.003, 0.01, 0.03))
-SLOWER = (
-    *(f"plan.optimiser=adam plan.momentum=0.0 plan.learning_rate={rate}" for rate in (3e-6, 1e-5, 3e-5, 1e-4)),
-    *(f"plan.optimiser=sgd plan.momentum=0.9 plan.learning_rate={rate}" for rate in (0.0003, 0.001, 0.003, 0.01)),
-)
 STEPS = (
     *ADAM,
     *SGD,
@@ -141,28 +122,34 @@ LINES: dict[str, tuple[str, ...]] = {
         for count in (200, 500, 1_000, 2_000, 4_000, 8_000, 100, 300, 700, 1_500, 3_000, 6_000)
     ),
 }
-AGAIN = {"l2p": STARTS, "l2p-r": tuple(line for line in STARTS if line.endswith("prompt_length=1"))}
+# Second lines, in batches of eight: of L2P, and of the methods without a memory that it is compared with.
+AGAIN: dict[str, tuple[str, ...]] = {
+    "l2p": STARTS,
+    "l2p-r": tuple(line for line in STARTS if line.endswith("prompt_length=1")),
+    **{method: tuple(f"plan.batch_size=8 {line}" for line in RATES) for method in ("masked-linear", "ft-seq-frozen")},
+    "lwf": tuple(
+        f"plan.batch_size=8 plan.learning_rate={rate} learner.distill={strength}"
+        for rate in (0.001, 0.003, 0.01, 0.02)
+        for strength in (1, 10, 30)
+    ),
+    "ewc": tuple(
+        f"plan.batch_size=8 plan.learning_rate={rate} learner.strength={strength}"
+        for rate in (0.001, 0.003, 0.01)
+        for strength in (100, 1_000, 3_000, 10_000)
+    ),
+}
 ON_RESNET = ("supsup", "dualnet", "resnet18-upper-bound")
 KEPT = ("er", "der++", "bic", "gdumb", "co2l", "dualnet", "l2p-r")  # ten images per class
 
 
-def configs(
-    method: str, stream: str, backbone: str | None, image_size: Sequence[int], seed: int, *, again: bool = False
-) -> dict[str, Config]:
+def configs(method: str, seed: int, *, again: bool = False) -> dict[str, Config]:
     """Each line of a method by its values."""
-    given = [*STREAMS[stream], f"seed={seed}"]
-    if backbone and method not in ON_RESNET:
-        given += [f"backbone.name={backbone}", *(f"backbone.image_size={size}" for size in image_size)]
+    given = [f"seed={seed}"]
     if method in ON_RESNET:
         given.append("dataset.train_per_class=50")  # as Table 2 has: it starts from nothing
     if method in KEPT:
-        given.append(f"learner.capacity={480 if stream == 'glyphs' else 1000}")
-    learner = load_config(f"glyphs-validation-{method}")["learner"]
-    given = [value for value in given if not value.startswith("learner.head_start=") or "head_start" in learner]
+        given.append("learner.capacity=480")
     lines = AGAIN[method] if again else LINES[method]
-    lines = SLOWER if stream == "cifar100" and lines is STEPS else lines
-    if stream == "cifar100":
-        lines = tuple(line.replace("plan.batch_size=32 ", "") for line in lines)  # it has batches of its own
     return {line: load_config(f"glyphs-validation-{method}", [*given, *line.split()]) for line in lines}
 
 
@@ -170,17 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(LINES))
     parser.add_argument("--again", action="store_true", help="the lines of a second search, of methods that had one")
-    parser.add_argument("--stream", choices=STREAMS, default="glyphs")
-    parser.add_argument("--backbone")
-    parser.add_argument("--image-size", type=int, action="append", default=[], help="with --backbone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs/search"))
     given = parser.parse_args(arguments)
     table: list[list[str]] = [["method", "values", "average accuracy", "forgetting", "learning accuracy", "seconds"]]
     for method in [name for name in given.methods if name in AGAIN] if given.again else given.methods:
-        lines = configs(method, given.stream, given.backbone, given.image_size, given.seed, again=given.again)
-        for values, config in lines.items():
-            folder = run_folder(given.runs, f"{given.stream}-{method}", config)
+        for values, config in configs(method, given.seed, again=given.again).items():
+            folder = run_folder(given.runs, f"glyphs-{method}", config)
             try:
                 if not is_finished(folder, config):
                     for _ in run(config, folder):
@@ -196,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("  ".join(table[-1]), flush=True)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(table)
-    write_whole(given.runs / f"{given.stream}{'-again' if given.again else ''}.csv", text.getvalue().encode())
+    write_whole(given.runs / f"glyphs{'-again' if given.again else ''}.csv", text.getvalue().encode())
 
 
 if __name__ == "__main__":
