@@ -30,6 +30,15 @@ MINI, SMALL, SMALL_DINOV2 = STORED / "mini", STORED / "small", STORED / "small-d
 PAGES = ("README.md", "docs/results.md", "docs/results/search.md", "docs/results/recommended.md", "docs/performance.md")
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 EXTRA, NO_MEMORY, CLOSED_FORM = "not in the paper", "no buffer", "Closed form"
+SEARCHES = {
+    "drawn characters": ("search.csv", "search_again.csv"),
+    "CIFAR-100, ViT-Ti": ("search_vit_tiny.csv",),
+    "5-datasets, ViT-Ti": ("search_five.csv",),
+    "Gaussian CIFAR-100, ViT-Ti": ("search_gaussian.csv",),
+    "CIFAR-100, DINOv2-S": ("search_dinov2.csv",),
+    "5-datasets, DINOv2-S": ("search_dinov2_five.csv",),
+    "own images, DINOv2-S": ("search_own.csv",),
+}
 REGULARISERS = ["EWC", "LwF"]
 SUMMARY = (
     *("FT-seq", "LwF", "L2P", "Masked linear head", "Nearest class mean", "RanPAC", "Closed form"),
@@ -52,6 +61,7 @@ def filled(text: str, folder: Path = MINI) -> str:
         "summary": summary,
         "search": lambda _: search(ROOT / "docs" / "results" / "search.csv"),
         "search_again": lambda _: search(ROOT / "docs" / "results" / "search_again.csv"),
+        "trials": lambda _: trials(ROOT / "docs" / "results"),
         "speed": lambda _: "\n".join(speeds(measured(ROOT / "docs" / "results" / "speed.csv"))),
         "memory": lambda _: "\n".join(memories(measured(ROOT / "docs" / "results" / "speed.csv"))),
         "heads": lambda _: heads(ROOT / "docs" / "results" / "closed_form.csv"),
@@ -238,6 +248,14 @@ def search(path: Path) -> str:
             texts.append(f"**{text}**" if load_config(name, [many, *given]) == chosen else text)
         body.append([method, "; ".join(texts)])
     return table(["method", "lines"], body)
+
+
+def trials(folder: Path) -> str:
+    """How many lines each method had in each search."""
+    found = {name: [row["method"] for file in files for row in read(folder / file)] for name, files in SEARCHES.items()}
+    methods = list(dict.fromkeys(method for lines in found.values() for method in lines))
+    body = [[method, *(str(lines.count(method) or "-") for lines in found.values())] for method in methods]
+    return table(["method", *found], body, left=1)
 
 
 def heads(path: Path) -> str:
