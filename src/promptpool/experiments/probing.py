@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from promptpool.backbones.chunks import CHUNK
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.token_store import token_budget
 from promptpool.backbones.vit import ViT
-from promptpool.data.stream import Batch
+from promptpool.data.stream import Batch, Experience
 from promptpool.experiments.build import Built
 from promptpool.experiments.held import most_held
 from promptpool.experiments.runner import device
@@ -95,9 +95,9 @@ def probe(built: Built) -> tuple[Probe, tuple[bool, bool]]:
     pieces.keep(tested)
     test_seconds, test_asks = timed(pieces.judge, tests), pieces.asked()
     feature = timed(pieces.look, chunk) / chunk if step_asks or test_asks else 0.0
-    with pieces.uncompiled():
+    with uncompiled(pieces.transformers):
         pieces.keep(trained)
-        step_bytes = most_held(pieces.step_of(batch), min(batch, built.plan.micro_batch or batch))
+        step_bytes = held_in_step(pieces.session, pieces.experience, batch)
         pieces.keep(tested)
         test_bytes = max(most_held(pieces.judge, tests), most_held(pieces.look, chunk) if feature else 0.0)
     found = Probe(step_seconds, test_seconds / tests, feature, step_bytes, test_bytes, pieces.token_bytes, compiling)
@@ -124,18 +124,6 @@ class _Pieces:
 
     def step(self, count: int) -> None:
         self.session.learn(self.experience, self.order[:count])
-
-    def step_of(self, batch: int) -> Callable[[int], None]:
-        """A step of so many images; if batches are learned in parts, of two such parts."""
-        descend = self.session.descend
-        if descend is None or descend.micro_batch is None or descend.micro_batch >= batch:
-            return self.step
-
-        def take(count: int) -> None:
-            descend.micro_batch = count
-            self.step(2 * count)
-
-        return take
 
     @torch.no_grad()
     def judge(self, count: int) -> None:
@@ -167,17 +155,34 @@ class _Pieces:
     def compiled(self) -> bool:
         return any(vit.compiled for vit in self.transformers)
 
-    @contextmanager
-    def uncompiled(self) -> Iterator[None]:
-        """Within this context blocks are run by torch's operators, which can be watched."""
-        chosen = [vit for vit in self.transformers if vit.compiled]
+
+def held_in_step(session: Session, experience: Experience, batch: int) -> float:
+    """The bytes that a step of so many images holds at a time; if it is taken in parts, two of them are looked at."""
+    order, descend = session.order(experience), session.descend
+    size = None if descend is None else descend.micro_batch
+    if descend is None or size is None or size >= batch:
+        return most_held(lambda count: session.learn(experience, order[:count]), batch)
+
+    def two_parts(count: int) -> None:
+        descend.micro_batch = count
+        session.learn(experience, order[: 2 * count])
+
+    found = most_held(two_parts, size)
+    descend.micro_batch = size
+    return found
+
+
+@contextmanager
+def uncompiled(transformers: Iterable[ViT]) -> Iterator[None]:
+    """Within this context blocks are run by torch's operators, which can be watched."""
+    chosen = [vit for vit in transformers if vit.compiled]
+    for vit in chosen:
+        vit.compute(compiled=False)
+    try:
+        yield
+    finally:
         for vit in chosen:
-            vit.compute(compiled=False)
-        try:
-            yield
-        finally:
-            for vit in chosen:
-                vit.compute(compiled=True)
+            vit.compute(compiled=True)
 
 
 def warmed(take: Callable[[int], object], most: int) -> float:
