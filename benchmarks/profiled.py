@@ -138,7 +138,7 @@ def steps_and_run(given: argparse.Namespace) -> None:
     print("\n" + "\n".join(run_lines("glyphs100-l2p", [f"backbone.products={given.products}"], None)))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=["mini", "tiny", "base"])
     parser.add_argument("--batch", type=int, default=16)
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("values", nargs="*", help="of that run: table.key=value")
     parser.add_argument("--scale")
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     refuse_if_busy(anyway=given.anyway)
     meanwhile = Meanwhile()
     if given.run:

@@ -62,14 +62,14 @@ def ended(ranks: int, words: Sequence[str], *, threads: int = 1) -> Ended:
         return Ended(seconds, 100 * average_accuracy(read_run(folder).accuracy), math.nan if loss is None else loss)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", default=list(RUNS), help="runs, and values for all: table.key=value")
     parser.add_argument("--scale")
     parser.add_argument("--data")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     refuse_if_busy(anyway=given.anyway)
     values = [word for word in given.words if "=" in word]
     for name in ("scale", "data"):

@@ -51,7 +51,7 @@ def tried(words: Sequence[str], values: Sequence[str], rounds: int) -> tuple[dic
     return found, refused
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", default="glyphs100-l2p")
     parser.add_argument("more", nargs="*", help="values for all: table.key=value")
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy")
-    given = parser.parse_intermixed_args()
+    given = parser.parse_intermixed_args(arguments)
     refuse_if_busy(anyway=given.anyway)
     words = [given.run, *given.more]
     for name in ("scale", "data"):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from promptpool.backbones.vit import ViT
+from promptpool.experiments.build import Built, build
+from promptpool.experiments.config import load_config
+from promptpool.learners import LEARNERS
 
 SIZES = {"image_size": "32", "patch_size": "16", "heads": "2", "norm_eps": "1e-6"}
 
@@ -50,3 +54,12 @@ learning_rate = 0.01
 def preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PROMPTPOOL_CACHE", str(tmp_path / "cache"))
     return small_preset(tmp_path)
+
+
+def deep(preset: Path, *values: str) -> Built:
+    """A run on a transformer of twelve blocks."""
+    built = build(load_config(str(preset), list(values)))
+    backbone = ViT(image_size=32, patch_size=16, dim=32, depth=12, heads=2).start(torch.Generator().manual_seed(0))
+    name = built.config["learner"]["name"]
+    keywords: dict[str, Any] = {key: value for key, value in built.config["learner"].items() if key != "name"}
+    return built._replace(learner=LEARNERS[name](backbone, built.learner.view, **keywords))

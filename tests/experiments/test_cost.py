@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from promptpool.backbones.vit import ViT
@@ -17,8 +16,9 @@ from promptpool.cli.display import in_words
 from promptpool.experiments import cost, probing
 from promptpool.experiments.build import Built, build
 from promptpool.experiments.config import load_config
-from promptpool.learners import LEARNERS, closed_form
+from promptpool.learners import closed_form
 from promptpool.training.loop import Session
+from small_runs import deep
 from small_runs import preset as preset_fixture
 
 preset = preset_fixture
@@ -64,15 +64,6 @@ def test_a_slow_step_is_measured_with_few_images(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(probing, "seconds_of", clock(0.001))
     assert probing.grown(taken.append, 5) == pytest.approx(0.005)
     assert taken == [2, 2, 4, 5, 5]
-
-
-def deep(preset: Path, *values: str) -> Built:
-    """A run on a transformer of twelve blocks."""
-    built = build(load_config(str(preset), list(values)))
-    vit = ViT(image_size=32, patch_size=16, dim=32, depth=12, heads=2).start(torch.Generator().manual_seed(0))
-    name = built.config["learner"]["name"]
-    keywords: dict[str, Any] = {key: value for key, value in built.config["learner"].items() if key != "name"}
-    return built._replace(learner=LEARNERS[name](vit, built.learner.view, **keywords))
 
 
 def test_a_slow_transformer_is_measured_by_two_of_its_blocks(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,11 +163,3 @@ def test_a_method_with_a_memory_is_measured_with_something_to_replay(
     probing.probe(build(load_config(str(preset), ["learner.name=er", "learner.capacity=20"])))
     assert sizes[0] == 0
     assert min(sizes[1:]) >= 2
-
-
-def test_more_images_hold_more_memory(preset: Path) -> None:
-    small, large = (
-        probing.probe(build(load_config(str(preset), ["learner.name=ft-seq", f"plan.batch_size={size}"])))[0]
-        for size in (4, 16)
-    )
-    assert large.step_bytes == pytest.approx(4 * small.step_bytes)

@@ -8,7 +8,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from fake_compiler import FakeCompiler
 from promptpool.cli import app
+from promptpool.cli.tune import advice
 from promptpool.experiments import trials
 from promptpool.experiments.build import build
 from promptpool.experiments.config import load_config
@@ -59,6 +61,44 @@ def test_parts_are_tried_where_memory_is_short(tmp_path: Path, monkeypatch: pyte
     assert any(word.startswith("plan.micro_batch=") for word in words)
     for trial in outcome.trials:
         assert trial.losses == pytest.approx(outcome.trials[0].losses, rel=0.05)
+
+
+def test_a_step_that_does_not_fit_is_advised_what_does(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = build(load_config(str(preset)))
+    monkeypatch.setattr(trials, "resident", lambda: 0)
+    bench = trials.Bench(built)
+    needed = bench.needed(bench.usual)
+    assert needed is not None
+    monkeypatch.setattr(trials, "memory_there", lambda: needed)
+    outcome = trials.tune(build(built.config), 0.0)
+    usual = outcome.trials[0]
+    assert outcome.needed == usual.needed == pytest.approx(needed, rel=0.01)
+    saving = [trial for trial in outcome.trials if trial.saves_memory(usual)]
+    assert all(trial.needed is not None and trial.needed < needed for trial in saving)
+    assert {trial.choice.micro_batch for trial in saving} == {None, 8}
+    assert outcome.best.fits(needed)
+    assert advice(outcome, ["it"]).startswith("memory is short, a step needs about 0.0 GiB of the 0.0 GiB there are: ")
+
+
+def test_the_seconds_of_compiling_are_measured(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTPOOL_TOKENS_GB", "1")
+    monkeypatch.setattr(trials, "check_compiler", lambda: None)
+    compiler = FakeCompiler(monkeypatch)
+    outcome = trials.tune(build(load_config(str(preset))), 0.0)
+    found = [trial for trial in outcome.trials if trial.choice.compile]
+    assert len(compiler.kinds) == 4
+    assert found[0].compiling == pytest.approx(4 * compiler.seconds, rel=0.01)
+    assert all(trial.compiling == found[0].compiling for trial in found)  # also where they found the code made
+    assert all(trial.compiling == 0 for trial in outcome.trials if not trial.choice.compile)
+    assert not outcome.best.choice.compile
+
+
+def test_what_a_run_compiles_anyway_is_counted(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "check_compiler", lambda: None)
+    compiler = FakeCompiler(monkeypatch)
+    outcome = trials.tune(build(load_config(str(preset), ["backbone.compile=true"])), 0.0)
+    assert outcome.trials[0].choice.compile
+    assert outcome.trials[0].compiling == pytest.approx(4 * compiler.seconds, rel=0.01)
 
 
 def test_the_command_says_what_to_type(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,7 @@ class FrozenFeatures:
         self._tables = [torch.empty(0, self.width), torch.empty(0, self.width)]
         self._computed: list[int] = []  # the ids of the rows of the first table
         self._before: list[int] = []  # and of the second
-        row = self.width * self._tables[0].element_size() + BOOKKEEPING
-        self._most = memory_budget() // (2 * row)  # rows of either
+        self._most = memory_budget() // (2 * row_bytes(self.width))  # rows of either
         self._files: FeatureFiles | None = None
         self._written = 0  # how many rows of the first table are in files
         self._chunks = Chunks()
@@ -229,6 +228,11 @@ class FrozenFeatures:
         self._tables[0][begin:end] = features.cpu()
         self._computed += ids
         self._slots.update((identity, (0, row)) for identity, row in zip(ids, range(begin, end), strict=True))
+
+
+def row_bytes(width: int) -> int:
+    """What the features of an image take in memory, with their bookkeeping."""
+    return width * torch.get_default_dtype().itemsize + BOOKKEEPING
 
 
 def memory_budget() -> int:

@@ -23,7 +23,7 @@ from promptpool.data.sets import DATASETS
 from promptpool.errors import skipped_text
 from promptpool.experiments.build import Built, SharedCache, build
 from promptpool.experiments.config import Config, ConfigError, complete, keywords, overridden, read_config
-from promptpool.experiments.cost import estimate
+from promptpool.experiments.cost import Estimate, estimate
 from promptpool.experiments.identity import run_folder
 from promptpool.experiments.machine import Meanwhile
 from promptpool.experiments.runner import device, go_on, is_finished
@@ -146,13 +146,18 @@ def describe(config: Config, accuracy: str | None = None) -> None:
         "learner": f"{config['learner']['name']}, {cost.trained_parameters:,} trained parameters",
         "backbone": f"{config['backbone']['name']}, {built.learner.backbone.origin}",
         "steps": f"{cost.steps:,} of {built.plan.batch_size} images",
-        "estimated time": in_words(cost.seconds) + (f", and more where {later} after a task" if later else ""),
+        "estimated time": time_of(cost) + (f", and more where {later} after a task" if later else ""),
         **busy_note(meanwhile.crowded()),
         **faster(built),
         **({} if accuracy is None else {"average accuracy": accuracy}),
         **({} if cost.memory is None else {"memory": f"about {cost.memory / 2**20:,.0f} MiB"}),
     }
     Console().print(pairs_table("this run would be", rows))
+
+
+def time_of(cost: Estimate) -> str:
+    """How long a run takes, and how much of that is compiling, where it compiles."""
+    return in_words(cost.seconds) + (f", {in_words(cost.compiling)} of it to compile" if cost.compiling else "")
 
 
 def busy_note(taken: float | None) -> dict[str, str]:

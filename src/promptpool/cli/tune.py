@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from promptpool.cli.display import reading
+from promptpool.cli.display import in_words, reading
 from promptpool.cli.errors import user_errors
 from promptpool.cli.run import with_data
 from promptpool.experiments.build import build
-from promptpool.experiments.choices import GAIN, LOSS, SURE, Trial, gain, gains
+from promptpool.experiments.choices import GAIN, LOSS, SURE, gain, gains
 from promptpool.experiments.config import complete, overridden, read_config
 from promptpool.experiments.machine import Meanwhile
 from promptpool.experiments.trials import Outcome
@@ -74,6 +74,9 @@ def _share(difference: float | None) -> str:
 def remarks(outcome: Outcome, taken: float | None) -> list[str]:
     """What is to be known of the figures; others took a share of the processors meanwhile."""
     found = [f"measured in steps of {outcome.step_images} images, {len(outcome.trials[0].timings)} rounds"]
+    compiling = max(trial.compiling for trial in outcome.trials)
+    once = f", and {in_words(compiling)} to compile where it does" if compiling else ""
+    found.append(f"a run is all its training and tests here{once}; a first pass for queries and tokens is left out")
     if taken is not None:
         found.append(
             f"note: the machine is busy, others take {taken:.0%} of it: these figures are rough, and may be others "
@@ -95,20 +98,15 @@ def remarks(outcome: Outcome, taken: float | None) -> list[str]:
 def advice(outcome: Outcome, typed: list[str]) -> str:
     """What to type, in words."""
     usual, chosen = outcome.trials[0], outcome.best
-    small = [trial.choice for trial in outcome.trials if _is_smaller(trial, usual)]
-    if outcome.needed is not None and outcome.room is not None and small:
-        need = f"a step needs about {outcome.needed / 2**30:.1f} GiB of the {outcome.room / 2**30:.1f} GiB there are"
-        return f"memory is short, {need}: {_command(typed, small[0].words(usual.choice), None)}"
-    if chosen is usual:
-        return f"nothing that was tried is worth it: {_command(typed, [], None)}"
     threads = chosen.choice.threads if chosen.choice.threads != usual.choice.threads else None
-    times = gain(chosen, usual, outcome.images)
-    return f"use, for a run {times:.1f} times as fast: {_command(typed, chosen.choice.words(usual.choice), threads)}"
-
-
-def _is_smaller(trial: Trial, usual: Trial) -> bool:
-    own, theirs = trial.choice, usual.choice
-    return (own.micro_batch, own.checkpointing) != (theirs.micro_batch, theirs.checkpointing)
+    command = _command(typed, chosen.choice.words(usual.choice), threads)
+    if outcome.needed is not None and outcome.room is not None:
+        need = f"a step needs about {outcome.needed / 2**30:.1f} GiB of the {outcome.room / 2**30:.1f} GiB there are"
+        left = "; nothing that was tried fits, and a smaller plan.batch_size takes less, but learns otherwise"
+        return f"memory is short, {need}{'' if chosen.fits(outcome.room) else left}: {command}"
+    if chosen is usual:
+        return f"nothing that was tried is worth it: {command}"
+    return f"use, for a run {gain(chosen, usual, outcome.images):.1f} times as fast: {command}"
 
 
 def _command(typed: list[str], words: list[str], threads: int | None) -> str:

@@ -2,6 +2,7 @@
 
 Nothing is measured here (see `trials`). A choice differs from what the run has by one value. It is worth it if the
 whole run would be a twentieth faster, in three rounds of four it was faster at all, and the loss stays where it was.
+Where a step does not fit into memory, those that make it fit are worth it whatever they take.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from statistics import median
 GAIN = 1.05  # times as fast, from which a value is worth it
 SURE = 0.75  # the share of rounds that must be faster at all
 LOSS = 0.02  # by how much a loss may differ, as a share of it
+ROOM = 0.8  # of the memory that is there, which a step may take
 TEST_BATCHES = (32, 128, 512)
 KEYS = {  # of a configuration
     "precision": "backbone.precision",
@@ -63,12 +65,28 @@ class Trial:
     timings: list[Timing] = field(default_factory=list)
     losses: tuple[float, ...] = ()  # of the first steps
     memory: int | None = None  # the most bytes that the process held in a step; None where the system does not tell
+    needed: int | None = None  # bytes for a step of a whole batch, where that is known
+    compiling: float = 0.0  # seconds, once in a run
     begin: int = 0  # rounds that the usual had before the first of its timings
 
     def difference(self, usual: Trial) -> float | None:
         """The largest difference of a loss from the usual one, as a share of it; None for a method without a loss."""
         pairs = zip(self.losses, usual.losses, strict=True)
         return max((abs(own - other) / max(abs(other), 1e-12) for own, other in pairs), default=None)
+
+    def agrees(self, usual: Trial) -> bool:
+        """True if the loss stays where it was."""
+        difference = self.difference(usual)
+        return difference is None or difference <= LOSS
+
+    def fits(self, room: int | None) -> bool:
+        """True if a step takes no more than it may of the memory that is there; also where that is not known."""
+        return self.needed is None or room is None or self.needed <= ROOM * room
+
+    def saves_memory(self, usual: Trial) -> bool:
+        """True if it is tried because a step does not fit."""
+        own, theirs = self.choice, usual.choice
+        return (own.micro_batch, own.checkpointing) != (theirs.micro_batch, theirs.checkpointing)
 
 
 @dataclass(frozen=True)
@@ -119,8 +137,7 @@ def gain(trial: Trial, usual: Trial, images: Images) -> float:
 def is_worth_it(trial: Trial, usual: Trial, images: Images) -> bool:
     ratios = gains(trial, usual, images)
     faster = sum(ratio > 1 for ratio in ratios) / len(ratios)
-    difference = trial.difference(usual)
-    return median(ratios) >= GAIN and faster >= SURE and (difference is None or difference <= LOSS)
+    return median(ratios) >= GAIN and faster >= SURE and trial.agrees(usual)
 
 
 def together(trials: Sequence[Trial], usual: Trial, images: Images) -> Choice:
@@ -138,13 +155,26 @@ def together(trials: Sequence[Trial], usual: Trial, images: Images) -> Choice:
     return chosen
 
 
-def best(trials: Sequence[Trial], usual: Trial, images: Images) -> Trial:
-    """The fastest trial that is worth it, or the usual."""
-    worth = [trial for trial in trials if is_worth_it(trial, usual, images)]
-    return max(worth, key=lambda trial: gain(trial, usual, images), default=usual)
+def made_to_fit(choice: Choice, trials: Sequence[Trial], usual: Trial, room: int | None) -> Choice:
+    """A choice with the values of the first trial that makes a step fit, where the usual one does not."""
+    found = [trial.choice for trial in trials if trial.saves_memory(usual) and trial.fits(room)]
+    if usual.fits(room) or not found:
+        return choice
+    return replace(choice, micro_batch=found[0].micro_batch, checkpointing=found[0].checkpointing)
+
+
+def best(trials: Sequence[Trial], usual: Trial, images: Images, room: int | None = None) -> Trial:
+    """The fastest trial that is worth it, or the usual; where the usual does not fit, the fastest of those that do."""
+    found = [trial for trial in trials if is_worth_it(trial, usual, images)]
+    if not usual.fits(room):
+        saving = [trial for trial in trials if trial.saves_memory(usual) and trial.agrees(usual)]
+        found = [trial for trial in (*found, *saving) if trial.fits(room)] or found
+    return max(found, key=lambda trial: gain(trial, usual, images), default=usual)
 
 
 def gains(trial: Trial, usual: Trial, images: Images) -> list[float]:
-    """How many times as fast a whole run would be, by each round."""
+    """How many times as fast a whole run would be, by each round; blocks are compiled once in it."""
     pairs = zip(usual.timings[trial.begin :], trial.timings, strict=False)  # in rounds that both had
-    return [images.seconds(theirs) / images.seconds(own) for theirs, own in pairs]
+    return [
+        (images.seconds(theirs) + usual.compiling) / (images.seconds(own) + trial.compiling) for theirs, own in pairs
+    ]

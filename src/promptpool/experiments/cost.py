@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from promptpool.backbones.base import FeatureExtractor
+from promptpool.backbones.base import FeatureExtractor, Readout
 from promptpool.backbones.chunks import CHUNK
+from promptpool.backbones.features import memory_budget, row_bytes
 from promptpool.backbones.token_store import token_budget
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Examples, Stream, concatenate
@@ -25,7 +26,7 @@ from promptpool.experiments.probing import Probe, have_room, kept_images, probe,
 from promptpool.experiments.runner import device
 from promptpool.learners import LEARNERS
 from promptpool.learners.adaptation import BATCH_SIZE, VALUES, epochs_on
-from promptpool.learners.base import trained_parameter_count
+from promptpool.learners.base import Learner, trained_parameter_count
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.prompted import PromptedLearner
 from promptpool.learners.trial import LEAST_CLASSES
@@ -62,6 +63,7 @@ class Estimate(NamedTuple):
     memory: int | None
     steps: int
     trained_parameters: int
+    compiling: float = 0.0  # of the seconds, those in which blocks are compiled
 
 
 def estimate(built: Built) -> Estimate:
@@ -69,14 +71,15 @@ def estimate(built: Built) -> Estimate:
 
     Steps and tests are timed with as few images as take half a second. Where even a pass of one image takes long, they
     are timed with a transformer of one block and with one of two, which differ by what every further block takes (and
-    with as many more as a readout needs).
+    with as many more as a readout or checkpointing needs).
     """
     if isinstance(built.learner, ClosedForm) and built.learner.adapt != "none":
         return _with_prompts(built, built.learner)
     backbone, stream = built.learner.backbone, built.stream
     trained = trained_parameter_count(built.learner, len(stream.class_names))
     held = peak_memory()
-    least = built.learner.readout.blocks
+    # Of the last block a few rows are computed, and less is held where it alone is computed a second time.
+    least = built.learner.readout.blocks + backbone.checkpointing
     if isinstance(backbone, ViT) and backbone.depth > least + 1 and _is_slow(built, backbone):
         (one, stored), (two, _) = (probe(_on(built, _cut(backbone, depth))) for depth in (least, least + 1))
         found = _deeper(built, one, two, backbone.depth - least)
@@ -88,9 +91,21 @@ def estimate(built: Built) -> Estimate:
         _in_chunks(part) for parts, is_stored in zip(asked, stored, strict=True) if is_stored for part in parts
     )
     seconds = session.steps * found.step + tested_images(stream, built.plan) * found.test + computed * found.feature
-    working = 3 * trained * 4 + max(found.step_bytes, found.test_bytes)  # gradients, and two moments of Adam
+    seconds += found.compiling
+    working = 2 * trained * 4 + max(found.step_bytes, trained * 4 + found.test_bytes)  # moments of Adam, and gradients
     working += min(found.token_bytes * sum(len(part) for parts in asked for part in parts), token_budget())
-    return Estimate(seconds, None if held is None else held + round(working), session.steps, trained)
+    kept = sum(len(part) for parts, is_stored in zip(asked, stored, strict=True) if is_stored for part in parts)
+    working += feature_bytes(built.learner, kept)
+    memory = None if held is None else held + round(working)
+    return Estimate(seconds, memory, session.steps, trained, found.compiling)
+
+
+def feature_bytes(learner: Learner, images: int) -> int:
+    """What the frozen features of so many images take in memory."""
+    widths = [learner.readout.parts * learner.backbone.dim]
+    if learner.readout != Readout():
+        widths.append(learner.backbone.dim)  # f(x)[0], which a pass makes beside them
+    return sum(min(row_bytes(width) * images, memory_budget()) for width in widths)
 
 
 def _with_prompts(built: Built, learner: ClosedForm) -> Estimate:
@@ -107,8 +122,13 @@ def _with_prompts(built: Built, learner: ClosedForm) -> Estimate:
     plan = replace(built.plan, batch_size=BATCH_SIZE, epochs=-(-taught // len(first.train)), least_steps=0)
     values = {"name": "l2p", **VALUES, "loss_classes": "seen", "seed": learner.seed}
     prompts = estimate(_as(built, values)._replace(stream=stream, plan=plan))
-    memory = None if plain.memory is None or prompts.memory is None else max(plain.memory, prompts.memory)
-    return plain._replace(seconds=plain.seconds + prompts.seconds, memory=memory)
+    memory = None
+    if plain.memory is not None and prompts.memory is not None:
+        everything = sum(map(len, parts)) + sum(map(len, built.stream.tests))
+        memory = max(plain.memory + feature_bytes(learner, everything), prompts.memory)  # read with prompts, too
+    return plain._replace(
+        seconds=plain.seconds + prompts.seconds, memory=memory, compiling=plain.compiling + prompts.compiling
+    )
 
 
 def _taught_with_prompts(stream: Stream, adapt: str) -> int:
@@ -129,7 +149,8 @@ def _deeper(built: Built, one: Probe, two: Probe, blocks: int) -> Probe:
     """
     block = Probe(*(max(b - a, 0.0) for a, b in zip(one, two, strict=True)))
     found = Probe(*(a + blocks * more for a, more in zip(one, block, strict=True)))
-    found = found._replace(test_bytes=two.test_bytes)  # blocks are passed one after the other
+    # Blocks are passed one after the other, and one code is that of all.
+    found = found._replace(test_bytes=two.test_bytes, compiling=one.compiling + two.compiling)
     enter = built.learner.enter if isinstance(built.learner, PromptedLearner) else 0
     trained, tested = kept_images(built)
     step = 0.0 if have_room(trained, found.token_bytes) else block.feature * built.plan.batch_size

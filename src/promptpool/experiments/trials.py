@@ -1,7 +1,7 @@
 """Steps and tests of a run under several choices, in turn, until some time has passed.
 
 Every round takes one step and one test under each choice, so that what else the machine does falls on all of them.
-Steps are of as many images as take about half a second, and memory is scaled to a whole batch.
+Steps are of as many images as take about half a second; what one of a whole batch holds is counted beside that.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from promptpool.backbones.vit import ViT
 from promptpool.cores import core_count
 from promptpool.experiments.build import Built
 from promptpool.experiments.choices import (
+    ROOM,
     Choice,
     Images,
     Timing,
     Trial,
     alternatives,
     best,
-    gain,
-    is_worth_it,
+    made_to_fit,
     smaller,
     together,
 )
 from promptpool.experiments.cost import tested_images
 from promptpool.experiments.machine import memory_there, peak, resident
-from promptpool.experiments.probing import QUICK
+from promptpool.experiments.probing import QUICK, held_in_step, uncompiled, warmed
 from promptpool.experiments.runner import device
 from promptpool.learners.state import restore, state
 from promptpool.optim import copied
@@ -42,7 +42,6 @@ from promptpool.training.loop import Session
 
 LOSSES = 3  # steps whose losses are compared
 LEAST_ROUNDS = 4
-ROOM = 0.8  # of the memory that is there, which a step may take
 
 
 class Outcome(NamedTuple):
@@ -62,30 +61,33 @@ def tune(built: Built, seconds: float) -> Outcome:
     bench = Bench(built)
     usual, room = Trial(bench.usual), memory_there()
     bench.first(usual)
-    needed = bench.scaled(usual.memory)
-    short = needed is not None and room is not None and needed > ROOM * room
+    usual.needed = bench.needed(usual.choice)
+    short = not usual.fits(room)
     others, not_tried = bench.alternatives()
-    if short and needed and room:
-        splits = not built.learner.whole_batches
-        size, share = built.plan.batch_size, ROOM * room / needed
-        others += smaller(bench.usual, size, share, splits=splits, transformer=bool(bench.transformers))
+    if short and room and usual.needed:
+        splits, held = not built.learner.whole_batches, bench.held or 0
+        share = (ROOM * room - held) / max(usual.needed - held, 1)
+        size, transformer = built.plan.batch_size, bool(bench.transformers)
+        others += smaller(bench.usual, size, share, splits=splits, transformer=transformer)
     trials = [usual, *map(Trial, others)]
+
+    def begin(trial: Trial) -> None:
+        bench.first(trial)
+        trial.needed = bench.needed(trial.choice) if short else None
+
     for trial in trials[1:]:
         report(f"first steps: {trial.choice.named(bench.usual)}", 0)
-        bench.first(trial)
+        begin(trial)
     bench.rounds(trials, 0.75 * seconds, "seconds, each value by itself")
-    found = best(trials[1:], usual, bench.images)
-    everything = together(trials[1:], usual, bench.images)
+    everything = made_to_fit(together(trials[1:], usual, bench.images), trials[1:], usual, room)
     if everything not in [trial.choice for trial in trials]:
         joint = Trial(everything, begin=len(usual.timings))
-        bench.first(joint)
+        begin(joint)
         bench.rounds([usual, joint], 0.25 * seconds, "seconds, values together")
         trials.append(joint)
-        faster = gain(joint, usual, bench.images) > gain(found, usual, bench.images)
-        if faster and is_worth_it(joint, usual, bench.images):
-            found = joint
     bench.use(bench.usual)
-    return Outcome(trials, found, bench.images, bench.count, needed if short else None, room, not_tried)
+    found = best(trials[1:], usual, bench.images, room)
+    return Outcome(trials, found, bench.images, bench.count, usual.needed if short else None, room, not_tried)
 
 
 class Bench:
@@ -102,8 +104,11 @@ class Bench:
         self.usual = self._usual()
         self.images = Images(self.session.steps * built.plan.batch_size, tested_images(built.stream, built.plan))
         self.saved = copied(state(self.learner))
+        takes = (self.step, self.judge)
+        self.compiling = sum(warmed(take, 2) for take in takes) if self.usual.compile else 0.0  # the most seconds yet
         self.count = self._grown(self.step, min(built.plan.batch_size, len(self.order)))
         self.tests = self._grown(self.judge, min(512, len(self.test)))
+        self.held = resident()
 
     def _usual(self) -> Choice:
         vit, plan = self.transformers[0] if self.transformers else None, self.built.plan
@@ -156,11 +161,17 @@ class Bench:
         restore(self.learner, self.saved)
         self.session.descend = self.session.make_descent()
         self.use(trial.choice)
-        self._forget()
-        found = [self.step(self.count) for _ in range(LOSSES - 1)]
+        losses, seconds = [], []
+        for _ in range(LOSSES - 1):
+            self._forget()
+            begin = time.perf_counter()
+            losses.append(self.step(self.count))
+            self.judge(self.tests, trial.choice.test_batch_size)
+            seconds.append(time.perf_counter() - begin)
         with_peak, trial.memory = peak(lambda: self.step(self.count))
-        trial.losses = tuple(loss for loss in (*found, with_peak) if loss is not None)
-        self.judge(self.tests, trial.choice.test_batch_size)
+        trial.losses = tuple(loss for loss in (*losses, with_peak) if loss is not None)
+        if trial.choice.compile:  # another trial may have compiled the same code
+            trial.compiling = self.compiling = max(seconds[0] - seconds[-1], self.compiling)
 
     def rounds(self, trials: Sequence[Trial], seconds: float, what: str) -> None:
         """Time every trial in turn until so many seconds have passed."""
@@ -198,12 +209,12 @@ class Bench:
         for batch in self.test.select(slice(0, count)).batches(min(batch_size or count, count)):
             self.learner.logits(batch.to(self.learner.device)).sum().item()
 
-    def scaled(self, memory: int | None) -> int | None:
-        """The bytes that a step of a whole batch holds, given those of a measured one."""
-        held = resident()
-        if memory is None or held is None:
-            return memory
-        return held + round(max(memory - held, 0) * self.built.plan.batch_size / self.count)
+    def needed(self, choice: Choice) -> int | None:
+        """The bytes that the process holds in a step of a whole batch; None where the system does not tell."""
+        self.use(choice)
+        with uncompiled(self.transformers):
+            taken = held_in_step(self.session, self.experience, self.built.plan.batch_size)
+        return None if self.held is None else self.held + round(taken)
 
     def _grown(self, take: Callable[[int], object], most: int) -> int:
         """As many images, 2, 4, 8, ..., as are taken within about half a second."""
