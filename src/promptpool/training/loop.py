@@ -24,7 +24,7 @@ from promptpool.data.stream import Batch, Examples, Experience, Stream, in_memor
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
 from promptpool.training.evaluation import TEST_AFTER, TEST_CLASSES, Count, by_class, count_correct
-from promptpool.training.record import Record
+from promptpool.training.record import COUNTED_CLASSES, Record
 
 
 @dataclass(frozen=True)
@@ -203,15 +203,17 @@ class Session:
         if self.stream.boundaries:
             self.learner.after(experience)
             self.descend = None
-        tested = self.plan.test_after == "each" or self.experience_index + 1 == len(self.stream.experiences)
+        last = self.experience_index + 1 == len(self.stream.experiences)
+        tested = last or self.plan.test_after == "each"
         if tested:
             self.learner.before_evaluation()
-        record = self._record(experience, tested)
+        counted = last or len(self.stream.class_names) <= COUNTED_CLASSES
+        record = self._record(experience, tested=tested, counted=counted)
         self.records.append(record)
         self.experience_index, self.epoch_index, self.batch_index = self.experience_index + 1, 0, 0
         return record
 
-    def _record(self, experience: Experience, tested: bool) -> Record:
+    def _record(self, experience: Experience, *, tested: bool, counted: bool) -> Record:
         learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
         learner.after_test_set()  # drops notes on whatever was predicted before the first test set
         seen = frozenset(learner.seen)
@@ -243,7 +245,7 @@ class Session:
                 **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
                 **(learner.diagnostics(notes) if tested else {}),
             },
-            by_class=by_class(count.predictions for count in counts if count is not None),
+            by_class=by_class(count.predictions for count in counts if count is not None) if counted else None,
         )
 
     def order(self, experience: Experience) -> Tensor:
