@@ -82,8 +82,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py --out docs/results/speed.csv --plot docs/speed.png $(ARGS)
 
-# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; an hour, or less of it
-# with ARGS='--minutes 20'.
+# Whether a step stays as cheap with a large pool, many classes, many tasks and a million images; some ten minutes, or
+# less of it with ARGS='--minutes 4'.
 bench-scale: $(READY)
 	$(BIN)/python benchmarks/scale.py --out docs/results/scale.csv --plot docs/scale.png $(ARGS)
 

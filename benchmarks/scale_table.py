@@ -25,6 +25,7 @@ class Point(NamedTuple):
     step: float  # milliseconds
     products: float | None  # milliseconds of the products that have this size
     evaluation: float | None  # milliseconds
+    files: float | None  # milliseconds to write a checkpoint and the records
     memory: float | None  # megabytes of the process
 
 
@@ -42,7 +43,8 @@ def of_study(points: Sequence[Point], study: str) -> list[Point]:
 
 def table(points: Sequence[Point]) -> list[str]:
     """A Markdown table; of the long study seven tasks."""
-    lines = ["| study | size | step, ms | its products, ms | evaluation, ms | memory, MB |", f"|---|{'---:|' * 5}"]
+    names = ("study", "size", "step, ms", "its products, ms", "evaluation, ms", "files, ms", "memory, MB")
+    lines = [f"| {' | '.join(names)} |", f"|---|{'---:|' * 6}"]
     shown = {round(len(of_study(points, "tasks")) ** (k / 6)) for k in range(7)}
     for point in points:
         if point.study != "tasks" or point.size in shown:
@@ -70,14 +72,20 @@ def judged(points: Sequence[Point]) -> str:
     middle, last = found[len(found) // 2 :][:tenth], found[-tenth:]
     step = statistics.median(point.step for point in last) / statistics.median(point.step for point in middle)
     said = f"of all tasks learned, a step of the last tenth took {step:.2f} times as long as one of the middle tenth"
-    held = [statistics.median(point.memory or 0.0 for point in part) for part in (middle, last)]
-    return f"{said}, and memory was {held[1] / held[0]:.2f} times as large" if all(held) else said
+    held, files = ([_typical(part, name) for part in (middle, last)] for name in ("memory", "files"))
+    if all(held):
+        said += f", and memory was {held[1] / held[0]:.2f} times as large"
+    return f"{said}; checkpoint and records took {files[0]:.0f} ms a task in the middle and {files[1]:.0f} in the end"
+
+
+def _typical(points: Sequence[Point], name: str) -> float:
+    return statistics.median(getattr(point, name) or 0.0 for point in points)
 
 
 def written(path: Path, points: Sequence[Point]) -> None:
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["study", "size", "step_ms", "products_ms", "evaluation_ms", "megabytes"])
+    lines.writerow(["study", "size", "step_ms", "products_ms", "evaluation_ms", "files_ms", "megabytes"])
     for point in points:
         lines.writerow([point.study, point.size, *("" if value is None else f"{value:.3f}" for value in point[2:])])
     write_whole(path, text.getvalue().encode())

@@ -11,21 +11,21 @@ up to rounding. Floor: the matrix products that no version can leave out, each b
 Training is the step of a batch from raw images to new values, evaluation the scores of a batch.
 
 As in a run, the process keeps the memory that it frees (`keep_freed_memory`), the textbook's too. On a machine that
-does other work nothing is judged.
+does other work nothing is judged, and files get another name: `speed-busy.csv`.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from floor import Floor, backward, forward
-from idle import MOST, Meanwhile, refuse_if_busy
+from idle import MOST, Meanwhile, beside, no_verdict, refuse_if_busy
 from models import CLASSES, SIZES, TITLES, Material, material, shape_of, vit_of
 from step_memory import peak
 from step_table import (
@@ -141,7 +141,7 @@ def measured(size: str, what: str, given: argparse.Namespace) -> tuple[list[Meas
     return rows, floor
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--batch", type=int, default=16)
@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a CSV file for what was measured")
     parser.add_argument("--plot", type=Path, help="a PNG file for a picture of it")
     parser.add_argument("--anyway", action="store_true", help="measure although the machine is busy, and judge nothing")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     refuse_if_busy(anyway=given.anyway)
     keep_freed_memory()
     shares, rows, floors, products = [], [], [], []
@@ -169,14 +169,16 @@ def main() -> None:
     print("\n".join([*speeds(rows), "", *memories(rows), "", *floors]))
     if given.products:
         print("\n".join(products))
+    out, plot = given.out, given.plot
     if max(shares) > MOST:
-        print(f"\nno verdict: other processes took up to {max(shares):.0%} of the processors meanwhile")
+        out, plot = beside(out, "busy"), beside(plot, "busy")
+        print(f"\n{no_verdict(max(shares), out, plot)}")
     else:
         print("\n" + "\n".join(judged(rows)))
-    if given.out:
-        written(given.out, rows)
-    if given.plot:
-        drawn(given.plot, rows)
+    if out:
+        written(out, rows)
+    if plot:
+        drawn(plot, rows)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def watching() -> Iterator[Stopwatch]:
         (ImageView, "plain", "views"),
         (Examples, "batch", "data"),
         (Unread, "to", WAITING),
+        (loop, "announce", "evaluation"),
         (loop, "count_correct", "evaluation"),
         (checkpoint, "save_checkpoint", "checkpoints"),
     ]

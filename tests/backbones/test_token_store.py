@@ -12,7 +12,9 @@ from promptpool.backbones.token_store import TokenStore
 from promptpool.backbones.vit import ViT
 from promptpool.data.stream import Batch, Examples, examples
 from promptpool.data.views import ImageView
-from toys import toy_backbone
+from promptpool.learners.l2p import L2P
+from promptpool.training import learn
+from toys import SHORT, toy_backbone, toy_stream
 
 VIEW = ImageView(8)
 ROW = 5 * 16 * 4  # bytes of an image of the toy: four patches and [class], 16 numbers each
@@ -117,6 +119,53 @@ def test_another_round_takes_the_place_of_what_was_not_asked_for_for_longest(mon
     assert backbone.embedded == 0
     store(whole(parts[1]))
     assert backbone.embedded == 8
+
+
+def test_test_sets_beyond_the_budget_stay_in_part_from_one_evaluation_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_room(monkeypatch, 40)
+    backbone, tests = counting(), [noise(24, seed) for seed in range(3)]
+    store = TokenStore(backbone, VIEW)
+    for task in range(3, 7):
+        for sets in ([noise(16, task)], tests):
+            backbone.embedded = 0
+            store.expect(*sets)
+            for each in sets:
+                for batch in each.batches(8):
+                    store(batch)
+        assert backbone.embedded == (72 if task == 3 else 72 - 40 + 16), "a task takes 16 places"
+
+
+def test_an_evaluation_is_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_room(monkeypatch, 50)  # of 32 images to learn and, in the end, 42 to test
+    learner, embed, images = L2P(toy_backbone(dim=16), VIEW), ViT.embed, 0
+
+    def counted(vit: ViT, x: Tensor) -> Tensor:
+        nonlocal images
+        images += 0 if learner.training else len(x.unique(dim=0))
+        return embed(vit, x)
+
+    monkeypatch.setattr(ViT, "embed", counted)
+    asked, before = [], 0
+    for _ in learn(learner, toy_stream(), SHORT):
+        asked.append(images - before)
+        before = images
+    assert asked[:2] == [14, 14], "what is new"
+    assert 24 <= asked[2] < 36, "what is new, and what the last task took the place of; not all 42"
+
+
+def test_what_is_announced_may_lie_in_several_places() -> None:
+    first, second = noise(20, 0), noise(20, 1)
+    parts = [first.select(slice(0, 4)), first.select(slice(0)), second.select(slice(4, 20))]
+    store = TokenStore(counting(), VIEW)
+    store.expect(*parts)
+    store(parts[0].batch(slice(0, 3)))
+    assert len(store) == CHUNK, "the free places of the chunk have images of all parts"
+    for each in parts:
+        for batch in each.batches(3):
+            assert torch.equal(store(batch), TokenStore(counting(), VIEW)(batch))
+    assert len(store) == 20
 
 
 @ROOMS

@@ -483,9 +483,21 @@ def test_a_record_does_not_list_a_large_pool() -> None:
     learner, batch = l2p(pool_size=LISTED + 1), toy_batch()
     learner.add_classes(range(3))
     learner.eval().logits(batch)
+    chosen = learner.pool.chosen_at_test.clone()
     note = learner.after_test_set()
-    used = int((note > 0).sum())
+    assert torch.equal(note.to_dense(), chosen)
+    assert note.is_sparse, "or the notes of a thousand test sets would be as large as a thousand pools"
+    used = int((chosen > 0).sum())
     assert learner.diagnostics([note]) == {"pool_size": LISTED + 1, "prompts_in_use": used, "vote": 0}
+    assert learner.diagnostics([note, note]) == learner.diagnostics([note])
+    assert learner.diagnostics([])["prompts_in_use"] == 0
+
+
+def test_a_record_does_not_list_prompts_by_many_test_sets() -> None:
+    learner = l2p()
+    notes = [torch.eye(10, dtype=torch.long)[number % 4] for number in range(LISTED + 1)]
+    assert len(learner.diagnostics(notes[1:])["chosen_in_tests"]) == LISTED
+    assert learner.diagnostics(notes) == {"pool_size": 10, "prompts_in_use": 4, "vote": 0}
 
 
 @pytest.mark.parametrize("start_from", ["scaled", "tokens"])

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from promptpool.training.checkpoint import learn
+from promptpool.training import loop
+from promptpool.training import record as record_module
+from promptpool.training.checkpoint import learn, with_checkpoints
 from promptpool.training.evaluation import by_class, predict
+from promptpool.training.loop import Session
 from promptpool.training.record import ClassCount, Record
+from promptpool.training.run_folder import write_records
 from toys import PLAN, SHORT, toy_learner, toy_schedule, toy_stream
 
 OLD = Path(__file__).parents[1] / "experiments/old_runs"
@@ -40,6 +45,34 @@ def test_every_record_has_the_classes_tested_so_far() -> None:
         assert record.by_class is not None
         assert len(record.by_class) == record.classes_seen
         assert sum(count.correct for count in record.by_class) == sum(right or 0 for right in record.correct)
+
+
+def test_of_many_classes_the_last_record_alone_has_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usual = list(learn(toy_learner("nearest-mean"), toy_stream(), SHORT))
+    monkeypatch.setattr(loop, "COUNTED_CLASSES", 5)
+    records = list(learn(toy_learner("nearest-mean"), toy_stream(), SHORT, checkpoint=tmp_path / "checkpoint"))
+    assert [record.by_class for record in records] == [None, None, usual[-1].by_class]
+    for record, other in zip(records, usual, strict=True):
+        assert replace(record, by_class=other.by_class) == other
+    assert list(learn(toy_learner("nearest-mean"), toy_stream(), SHORT, checkpoint=tmp_path / "checkpoint")) == records
+    monkeypatch.setattr(loop, "COUNTED_CLASSES", 6)
+    assert list(learn(toy_learner("nearest-mean"), toy_stream(), SHORT)) == usual
+
+
+def test_a_record_becomes_a_line_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[Record] = []
+
+    def noted(record: Record) -> dict[str, Any]:
+        made.append(record)
+        return asdict(record)
+
+    monkeypatch.setattr(record_module, "asdict", noted)
+    running = Session(toy_learner("nearest-mean"), toy_stream(), SHORT)
+    for step in with_checkpoints(running, tmp_path / "checkpoint", seconds=0):
+        if step.record is not None:
+            write_records(tmp_path, running.records)
+    assert made == running.records
+    assert len(made) == 3
 
 
 def test_without_boundaries_classes_to_come_count_as_wrong() -> None:

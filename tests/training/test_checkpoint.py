@@ -162,6 +162,8 @@ def changed(path: Path, change: Any) -> None:
         lambda header, tensors: header.update(state=_with(header["state"], "place", {"list": [0, 0, "1", 1]})),
         lambda header, tensors: header.update(state=_with(header["state"], "place", None)),
         lambda header, tensors: header.update(state=_with(header["state"], "losses", "none")),
+        lambda header, tensors: header.update(state=_with(header["state"], "records", 7)),
+        lambda header, tensors: header.update(state=_with(header["state"], "records", {"list": ["7"]})),
         lambda header, tensors: header.update(state=_with(header["state"], "learner", 7)),
         lambda header, tensors: header.update(state=_with(header["state"], "descend", {"list": []})),
     ],
@@ -171,6 +173,36 @@ def test_a_damaged_state_is_one_clear_error(path: Path, change: Any) -> None:
     with pytest.raises(BadFileError, match=str(path)) as caught:
         load_checkpoint(path, session())
     assert "\n" not in str(caught.value)
+
+
+def test_records_of_any_size_are_no_part_of_the_header(path: Path) -> None:
+    """safetensors reads and writes headers of up to 100 MB."""
+    half, again = session(), session()
+    load_checkpoint(path, half)
+    half.records = [replace(record, facts={"listed": "x" * 101_000_000}) for record in half.records]
+    save_checkpoint(path, half)
+    load_checkpoint(path, again)
+    assert again.records == half.records
+    with safe_open(path, framework="pt") as file:
+        assert len(file.metadata()["promptpool"]) < 100_000
+
+
+def test_a_checkpoint_of_an_earlier_version_has_records_in_its_header(path: Path) -> None:
+    whole = session()
+    load_checkpoint(path, whole)
+
+    def as_before(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        ((_, records),) = (item for item in header["state"]["dict"] if item[0] == "records")
+        lines = {"list": [record.to_json() for record in whole.records]}
+        del tensors[records["tensor"]]
+        header.update(state=_with(header["state"], "records", lines))
+
+    changed(path, as_before)
+    again = session()
+    load_checkpoint(path, again)
+    assert len(again.records) == 1
+    assert again.records == whole.records
+    assert again.step_count == whole.step_count == 10
 
 
 def test_a_header_nested_without_end_is_refused(path: Path) -> None:

@@ -1,9 +1,15 @@
-"""What benchmarks/step_verdict.py and step_table.py say of rows that are made up."""
+"""What benchmarks/step.py, step_verdict.py and step_table.py say and write of rows that are made up."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+import step
+from idle import Meanwhile
+from models import TITLES
 from step_table import (
     FIRST,
     FIRST_ONEDNN,
@@ -105,3 +111,32 @@ def test_a_file_says_what_was_measured(tmp_path: Path) -> None:
     assert (speeds(again), memories(again), judged(again)) == (speeds(spread), memories(spread), judged(spread))
     drawn(tmp_path / "speed.png", again)
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+def made_up(size: str, what: str, given: argparse.Namespace) -> tuple[list[Measured], SimpleNamespace]:
+    del given
+    return rows(what, TITLES[size]), SimpleNamespace(pace="100 GFLOP/s", lines=list)
+
+
+def test_a_busy_machine_leaves_earlier_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(step, "refuse_if_busy", lambda *, anyway: None)
+    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(step, "measured", made_up)
+    out, plot = tmp_path / "speed.csv", tmp_path / "speed.png"
+    for path in (out, plot):
+        path.write_text("an earlier result")
+    words = ["--sizes", "mini", "--out", str(out), "--plot", str(plot)]
+    monkeypatch.setattr(Meanwhile, "share", lambda _: 0.5)
+    step.main(words)
+    said = capsys.readouterr().out
+    assert "took 50% of the processors meanwhile; what was measured is in speed-busy.csv and speed-busy.png\n" in said
+    assert out.read_text() == plot.read_text() == "an earlier result"
+    assert (tmp_path / "speed-busy.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(Meanwhile, "share", lambda _: 0.05)
+    step.main(words)
+    assert "no verdict" not in capsys.readouterr().out
+    assert out.read_bytes() == (tmp_path / "speed-busy.csv").read_bytes()
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    step.main(words[:2])

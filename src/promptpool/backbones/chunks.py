@@ -7,8 +7,10 @@ asks for it first. Free places of a chunk are filled with examples that `expect`
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -36,17 +38,19 @@ class Chunks:
     """Makes chunks of batches, and knows the examples that come next."""
 
     def __init__(self) -> None:
-        self.expected: Examples | None = None
-        self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # expected rows, by place in a chunk
+        self.expected: tuple[Examples, ...] = ()
+        self._begins: list[int] = []  # the number of the first of each, if all expected examples are counted
+        self._waiting: list[deque[int]] = [deque() for _ in range(CHUNK)]  # these numbers, by place in a chunk
 
-    def expect(self, examples: Examples, known: Container[int]) -> None:
+    def expect(self, examples: Sequence[Examples], known: Container[int]) -> None:
         """Announce examples that will be asked for soon; they only fill chunks that are computed anyway."""
-        self.expected = examples if in_memory(examples.source) else None  # images on disk would be decoded twice
+        self.expected = tuple(part for part in examples if in_memory(part.source))  # others would be decoded twice
+        self._begins = list(accumulate(map(len, self.expected), initial=0))[:-1]
         self._waiting = [deque() for _ in range(CHUNK)]
-        if self.expected is not None:
-            for row, identity in enumerate(examples.ids.tolist()):
+        for begin, part in zip(self._begins, self.expected, strict=True):
+            for number, identity in enumerate(part.ids.tolist(), start=begin):
                 if identity not in known:
-                    self._waiting[identity % CHUNK].append(row)
+                    self._waiting[identity % CHUNK].append(number)
 
     def of(self, batch: Batch, known: Container[int], *, fill: bool = True) -> Iterator[Chunk]:
         """Chunks with all examples of a batch that are not known; whoever asks makes those of a chunk known."""
@@ -64,18 +68,18 @@ class Chunks:
 
     def _fill(self, ids: dict[int, int], x: dict[int, Tensor], asked: Container[int], known: Container[int]) -> None:
         """Fill the free places of a chunk with expected examples."""
-        if self.expected is None:
-            return
-        found: dict[int, int] = {}
+        other = next(iter(x.values()))
         for place in set(range(CHUNK)) - ids.keys():
-            while self._waiting[place] and place not in found:
-                row = self._waiting[place].popleft()
-                identity = int(self.expected.ids[row])
-                if identity not in known and identity not in asked:
-                    found[place] = row
-        if not found:
-            return
-        batch, other = self.expected.batch(torch.tensor(list(found.values()))), next(iter(x.values()))
-        if batch.x.shape[1:] == other.shape:
-            for number, place in enumerate(found):
-                ids[place], x[place] = int(batch.ids[number]), batch.x[number].to(other.device)
+            while self._waiting[place] and place not in ids:
+                part, row = self._place(self._waiting[place].popleft())
+                identity = int(part.ids[row])
+                if identity in known or identity in asked:
+                    continue
+                found = part.batch(slice(row, row + 1)).x[0]
+                if found.shape == other.shape:
+                    ids[place], x[place] = identity, found.to(other.device)
+
+    def _place(self, number: int) -> tuple[Examples, int]:
+        """Where an expected example is: in which of those that were announced, and in which row."""
+        part = bisect(self._begins, number) - 1
+        return self.expected[part], number - self._begins[part]

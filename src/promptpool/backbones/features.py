@@ -83,11 +83,14 @@ class FrozenFeatures:
             return False
         return all(identity in tokens for identity in batch.ids.tolist())
 
-    def expect(self, examples: Examples) -> None:
-        """Announce examples that will be asked for soon; they only fill chunks that are computed anyway."""
+    def expect(self, *examples: Examples) -> None:
+        """Announce examples that will be asked for soon: they fill chunks that are computed anyway, and nothing else.
+
+        Tokens of theirs that are kept stay until others are announced.
+        """
         self._chunks.expect(examples, self._slots)
         if self._tokens is not None:
-            self._tokens.expect(examples)
+            self._tokens.expect(*examples)
 
     def __call__(self, batch: Batch) -> Tensor:
         """What the readout has of each example in the plain view, by default f(x)[0]: [B, width]."""
@@ -100,8 +103,7 @@ class FrozenFeatures:
             if not isinstance(self.backbone, Backbone):
                 raise ValueError(f"{type(self.backbone).__name__} has no tokens")
             self._tokens = tokens = TokenStore(self.backbone, self.view, blocks=blocks)
-            if self._chunks.expected is not None:
-                tokens.expect(self._chunks.expected)
+            tokens.expect(*self._chunks.expected)
         tokens.touch(batch.ids.tolist())  # so that none of them makes room for another
         features = self._read(batch, tokens if self.readout == Readout() else None)
         return features, tokens(batch)

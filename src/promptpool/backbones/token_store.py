@@ -7,9 +7,11 @@ ViT-Ti/16 and 600 kB in a ViT-B/16. So they stay in memory, below PROMPTPOOL_TOK
 which they were computed. What finds no room is computed whenever it is asked for, in the same chunks (`chunks.py`):
 no bit depends on what is kept.
 
-`expect` begins a round. In a full store an example takes the place of the one that was not asked for for longest,
-but never of one of the present round. So the images of a new task replace those of an earlier one, and epochs over
-more images than there is room for keep a part of them in place.
+`expect` begins a round, of an experience or of all test sets of an evaluation. In a full store an example takes the
+place of the one that was not asked for for longest, but never of one that was announced for the present round or asked
+for in it. So the images of a new task replace those of an earlier one, and epochs over more images than there is room
+for keep a part of them in place. So do evaluations of more images than that: what they ask for in the same order again
+and again would otherwise always make room for what is asked for earlier.
 """
 
 from __future__ import annotations
@@ -50,9 +52,11 @@ class TokenStore:
     def __contains__(self, identity: object) -> bool:
         return identity in self._rows or identity in self._passing
 
-    def expect(self, examples: Examples) -> None:
-        """Begin a round, and announce its examples."""
+    def expect(self, *examples: Examples) -> None:
+        """Begin a round, and announce its examples; those that are here stay."""
         self._round += 1
+        for part in examples:
+            self.touch(part.ids.tolist())
         self._chunks.expect(examples, self)
 
     def __call__(self, batch: Batch) -> Tensor:

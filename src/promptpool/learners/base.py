@@ -257,10 +257,10 @@ class Learner(nn.Module):
         """Give the head at least `class_count` rows; rows that it has stay as they are."""
         self.head.grow(class_count, self.generator)
 
-    def expect(self, examples: Examples) -> None:
-        """Announce the examples that come next, before an experience or a test set."""
+    def expect(self, *examples: Examples) -> None:
+        """Announce the examples that come next, before an experience or an evaluation with all its test sets."""
         if self.reads_frozen:
-            self.frozen.expect(examples)
+            self.frozen.expect(*examples)
 
     def keep_features(self) -> None:
         """Write the frozen features that were computed where other runs find them, if they are shared."""

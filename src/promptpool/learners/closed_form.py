@@ -189,11 +189,11 @@ class ClosedForm(Learner):
             raise ValueError("adapt = 'prompts': needs a first task to learn them on, set 'none' or 'auto'")
         super().check(stream)
 
-    def expect(self, examples: Examples) -> None:
-        super().expect(examples)
+    def expect(self, *examples: Examples) -> None:
+        super().expect(*examples)
         if self.prompted is not None:
             self.prompted.share_as(self.frozen)
-            self.prompted.expect(examples)
+            self.prompted.expect(*examples)
 
     def looks_at(self, batch: Batch) -> bool:
         return not (self.frozen.knows(batch) and (self.prompted is None or self.prompted.knows(batch)))

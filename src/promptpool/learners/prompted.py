@@ -29,7 +29,7 @@ from promptpool.learners.keywords import Shared
 from promptpool.prompts import PromptPool
 
 QUERY_VIEWS = ("same", "plain")
-LISTED = 100  # prompts of the largest pool that a record lists one by one
+LISTED = 100  # the most prompts, and the most test sets, that a record lists one by one
 
 
 class PromptedLearner(Learner):
@@ -94,24 +94,24 @@ class PromptedLearner(Learner):
             return self.backbone.encode(tokens, rows=1, first=self.enter)[:, 0]
 
     def after_test_set(self) -> Tensor:
-        """How often each prompt was chosen since the last call: [M]."""
+        """How often each prompt was chosen since the last call: [M], sparse if the pool is too large to be listed."""
         chosen = self.pool.chosen_at_test.cpu().clone()
         self.pool.chosen_at_test.zero_()
-        return chosen
+        return chosen.to_sparse() if len(chosen) > LISTED else chosen
 
     @torch.no_grad()
     def diagnostics(self, notes: Sequence[Any]) -> dict[str, Any]:
         """How often each prompt was chosen, in training so far and on each test set; how similar the keys are.
 
-        Of a pool above `LISTED` prompts only how many there are and how many are in use: similarities of ten thousand
-        prompts would be a hundred million numbers in every record.
+        Above `LISTED` prompts or test sets only how many prompts there are and how many are in use: similarities of ten
+        thousand prompts would be a hundred million numbers in every record.
         """
         keys = F.normalize(self.pool.keys, dim=-1)
         nothing = torch.zeros(len(keys), dtype=torch.long)  # there may be no test set yet
-        chosen = distributed.total(torch.stack([nothing, *notes])[1:])
-        if len(keys) > LISTED:
-            used = int((chosen.sum(dim=0) > 0).sum())
+        if max(len(keys), len(notes)) > LISTED:
+            used = int((distributed.total(sum(notes, start=nothing)) > 0).sum())
             return {"pool_size": len(keys), "prompts_in_use": used, "vote": self.pool.vote}
+        chosen = distributed.total(torch.stack([nothing, *notes])[1:])
         return {
             "chosen_in_training": self.pool.counts.tolist(),
             "chosen_in_tests": chosen.tolist(),

@@ -18,7 +18,7 @@ from promptpool.experiments.runner import device
 from promptpool.files import locked
 from promptpool.progress import report
 from promptpool.training.checkpoint import load_checkpoint
-from promptpool.training.evaluation import count_correct
+from promptpool.training.evaluation import announce, count_correct
 from promptpool.training.loop import Session
 from promptpool.training.run_folder import CHECKPOINT, write_json
 
@@ -47,6 +47,7 @@ def _measured(config: Config, folder: Path, cache: SharedCache) -> Counts:
     everything = concatenate(built.stream.tests)
     mixed = everything.select(torch.randperm(len(everything), generator=torch.Generator().manual_seed(0)))
     learner, among = built.learner, built.plan.test_classes
+    announce(learner, [everything])
     return {
         order: {str(size): [count_correct(learner, test, size, test_classes=among)[0], len(test)] for size in SIZES}
         for order, test in zip(ORDERS, (everything, mixed), strict=True)

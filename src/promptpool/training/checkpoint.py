@@ -1,8 +1,9 @@
 """Checkpoints: the complete state of a session in one file, written atomically.
 
 The file is in the safetensors format, with everything that is not a tensor as JSON in its header, so that reading one
-runs no code, whoever wrote it. It also says which stream, plan, learner, view and backbone it belongs to, and is
-refused for any other.
+runs no code, whoever wrote it. A header holds at most 100 MB, so the records, which grow with every experience, are a
+tensor: the bytes of their lines. The file also says which stream, plan, learner, view and backbone it belongs to, and
+is refused for any other.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -73,7 +75,7 @@ def save_checkpoint(path: Path, session: Session) -> None:
     content = {
         "place": [session.experience_index, session.epoch_index, session.batch_index, session.step_count],
         "losses": [session.loss_sum, session.loss_count],
-        "records": [record.to_json() for record in session.records],
+        "records": _written(session.records),
         "learner": state(session.learner),
         "descend": None if session.descend is None else session.descend.state_dict(),
     }
@@ -109,7 +111,7 @@ def load_checkpoint(path: Path, session: Session) -> None:
         session.experience_index, session.epoch_index, session.batch_index, session.step_count = place
         loss_sum, loss_count = content["losses"]
         session.loss_sum, session.loss_count = float(loss_sum), int(loss_count)
-        session.records = [Record.from_json(line) for line in content["records"]]
+        session.records = _read(content["records"])
         if len(session.records) != session.experience_index:
             raise ValueError(f"{len(session.records)} records for {session.experience_index} experiences")
         restore(session.learner, content["learner"])
@@ -119,6 +121,18 @@ def load_checkpoint(path: Path, session: Session) -> None:
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise BadFileError(f"{path}: damaged ({reason})") from error
+
+
+def _written(records: Sequence[Record]) -> Tensor:
+    """The lines of records as bytes: uint8 [n]."""
+    lines = "".join(record.to_json() + "\n" for record in records)
+    return torch.from_numpy(np.frombuffer(bytearray(lines.encode()), dtype=np.uint8))
+
+
+def _read(records: Tensor | list[str]) -> list[Record]:
+    """What `_written` made, or the lines themselves, as checkpoints of earlier versions have them in the header."""
+    lines = records.numpy().tobytes().decode().splitlines() if isinstance(records, Tensor) else records
+    return [Record.from_json(line) for line in lines]
 
 
 def belongs(session: Session) -> dict[str, Any]:

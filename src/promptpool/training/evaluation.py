@@ -40,6 +40,12 @@ def predict(learner: Learner, batch: Batch, classes: Sequence[int] | None = None
     return only(logits, torch.tensor(learner.seen if classes is None else classes)).argmax(dim=1).cpu()
 
 
+def announce(learner: Learner, tests: Sequence[Examples]) -> None:
+    """Tell the learner all test sets of an evaluation, before the first of them is counted."""
+    learner.eval()
+    learner.expect(*map(rank_share, tests))
+
+
 @torch.no_grad()
 def count_correct(
     learner: Learner, test: Examples, batch_size: int, *, task_given: bool = False, test_classes: str = "seen"
@@ -50,7 +56,6 @@ def count_correct(
     if task_given:
         own = torch.tensor(sorted(set(test.classes) & set(learner.seen)))
     right, part = torch.zeros(2, dtype=torch.long), rank_share(test)
-    learner.expect(part)
     pairs = [torch.empty(0, 2, dtype=torch.long)]
     for batch in part.batches(batch_size, learner.looks_at):
         here = batch.to(learner.device)

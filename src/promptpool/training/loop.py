@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ from promptpool.checks import above_zero, above_zero_or_none, at_least, below_on
 from promptpool.data.stream import Batch, Examples, Experience, Stream, in_memory, read_ahead
 from promptpool.learners.base import Learner
 from promptpool.optim import OPTIMISERS, Descent
-from promptpool.training.evaluation import TEST_AFTER, TEST_CLASSES, Count, by_class, count_correct
-from promptpool.training.record import Record
+from promptpool.training.evaluation import TEST_AFTER, TEST_CLASSES, Count, announce, by_class, count_correct
+from promptpool.training.record import COUNTED_CLASSES, Record
 
 
 @dataclass(frozen=True)
@@ -203,30 +204,20 @@ class Session:
         if self.stream.boundaries:
             self.learner.after(experience)
             self.descend = None
-        tested = self.plan.test_after == "each" or self.experience_index + 1 == len(self.stream.experiences)
+        last = self.experience_index + 1 == len(self.stream.experiences)
+        tested = last or self.plan.test_after == "each"
         if tested:
             self.learner.before_evaluation()
-        record = self._record(experience, tested)
+        counted = last or len(self.stream.class_names) <= COUNTED_CLASSES
+        record = self._record(experience, tested=tested, counted=counted)
         self.records.append(record)
         self.experience_index, self.epoch_index, self.batch_index = self.experience_index + 1, 0, 0
         return record
 
-    def _record(self, experience: Experience, tested: bool) -> Record:
-        learner, plan, tests = self.learner.eval(), self.plan, self.stream.tests
+    def _record(self, experience: Experience, *, tested: bool, counted: bool) -> Record:
+        learner, plan = self.learner.eval(), self.plan
         learner.after_test_set()  # drops notes on whatever was predicted before the first test set
-        seen = frozenset(learner.seen)
-        counts: list[Count | None] = []
-        notes = []
-        for test in tests:
-            if not tested or seen.isdisjoint(test.classes):
-                counts.append(None)
-                continue
-            counts.append(
-                count_correct(
-                    learner, test, plan.test_batch_size, task_given=plan.task_given, test_classes=plan.test_classes
-                )
-            )
-            notes.append(learner.after_test_set())
+        counts, notes = self._tested() if tested else ([None] * len(self.stream.tests), [])
         given = tuple(None if count is None else count.correct_given_task for count in counts)
         return Record(
             experience=experience.index,
@@ -234,7 +225,7 @@ class Session:
             classes_seen=len(learner.seen),
             loss=self.loss_sum / self.loss_count if self.loss_count else None,
             correct=tuple(None if count is None else count.correct for count in counts),
-            total=tuple(len(test) for test in tests),
+            total=tuple(len(test) for test in self.stream.tests),
             correct_given_task=given if plan.task_given else None,
             facts={
                 "backbone": learner.backbone.origin,
@@ -243,8 +234,28 @@ class Session:
                 **({} if plan.test_classes == "seen" else {"test_classes": plan.test_classes}),
                 **(learner.diagnostics(notes) if tested else {}),
             },
-            by_class=by_class(count.predictions for count in counts if count is not None),
+            by_class=by_class(count.predictions for count in counts if count is not None) if counted else None,
         )
+
+    def _tested(self) -> tuple[list[Count | None], list[Any]]:
+        """The counts of each test set that has a class seen yet, and what the learner notes after each of them."""
+        learner, plan, tests = self.learner, self.plan, self.stream.tests
+        seen = frozenset(learner.seen)
+        known = [not seen.isdisjoint(test.classes) for test in tests]
+        announce(learner, list(compress(tests, known)))
+        counts: list[Count | None] = []
+        notes = []
+        for test, is_known in zip(tests, known, strict=True):
+            if not is_known:
+                counts.append(None)
+                continue
+            counts.append(
+                count_correct(
+                    learner, test, plan.test_batch_size, task_given=plan.task_given, test_classes=plan.test_classes
+                )
+            )
+            notes.append(learner.after_test_set())
+        return counts, notes
 
     def order(self, experience: Experience) -> Tensor:
         """The examples of the present epoch in their order; without boundaries the stream's own."""

@@ -6,11 +6,14 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from promptpool.metrics import Matrix
+
+COUNTED_CLASSES = 1_000  # of a stream with more, the last record alone has counts of each class
 
 
 class ClassCount(NamedTuple):
@@ -25,7 +28,11 @@ class ClassCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """Counts of right predictions by test set, None for one that was not tried, mostly as it has no class seen yet."""
+    """Counts of right predictions by test set, None for one that was not tried, mostly as it has no class seen yet.
+
+    Of a stream with more than `COUNTED_CLASSES` classes only the last record has `by_class`, which is the one that a
+    report shows: a thousand records of twenty thousand classes would take gigabytes.
+    """
 
     experience: int
     step: int  # steps taken since the stream began
@@ -35,7 +42,7 @@ class Record:
     total: tuple[int, ...]
     correct_given_task: tuple[int | None, ...] | None = None  # predicting among each test set's own classes
     facts: dict[str, Any] = field(default_factory=dict)  # the learner's diagnostics, and what a report must know
-    by_class: tuple[ClassCount, ...] | None = None  # over all test sets together; None in records of earlier versions
+    by_class: tuple[ClassCount, ...] | None = None  # over all test sets together; records of earlier versions have none
 
     @property
     def accuracy(self) -> tuple[float | None, ...]:
@@ -50,6 +57,11 @@ class Record:
 
     def to_json(self) -> str:
         """One line; the same record always gives the same bytes."""
+        return self._line
+
+    @cached_property
+    def _line(self) -> str:
+        """Made once, as the files with all records are written anew after every experience."""
         values = asdict(self)
         if self.by_class is None:  # a record of an earlier version keeps its bytes
             del values["by_class"]
