@@ -1,10 +1,11 @@
-"""A backbone that reads with prompts is known by all that decides what it reads."""
+"""A backbone that reads with prompts: what it reads, by what it is known, and how its prompts are learned."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 
+from promptpool.backbones.base import Readout
 from promptpool.backbones.vit import ViT
 from promptpool.data.views import ImageView
 from promptpool.learners.adaptation import PromptedBackbone, prompted_learner
@@ -20,6 +21,26 @@ def prompted(backbone: ViT) -> PromptedBackbone:
 
 def vit() -> ViT:
     return random_vit(dim=64, heads=1)
+
+
+@pytest.mark.parametrize("rows", ["class", "patches", "both"])
+@pytest.mark.parametrize(("distilled", "registers"), [(False, 0), (False, 4), (True, 0), (True, 4)])
+def test_neither_prompts_nor_registers_are_patches(distilled: bool, registers: int, rows: str) -> None:
+    """Prompts follow [class]; the mean is over the rows that the patches become, which are the last."""
+    backbone = random_vit(distilled=distilled, registers=registers).eval()
+    model, expected = prompted(backbone), []
+    with torch.no_grad():
+        tokens = backbone.embed(images())
+        prompts = model.pool(backbone.features(images())).prompts + backbone.pos_embed[0, 0]
+        tokens = torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1)
+        for number, block in enumerate(backbone.blocks):
+            tokens = block(tokens)
+            normed = backbone.norm(tokens)
+            if number >= backbone.depth - 2:
+                expected += [normed[:, 0]] if rows != "patches" else []
+                expected += [normed[:, -((32 // 8) ** 2) :].mean(dim=1)] if rows != "class" else []
+        found = model.read(images(), Readout(2, rows))
+    torch.testing.assert_close(found, torch.cat(expected, dim=1), rtol=1e-5, atol=1e-5)
 
 
 def fewer(pool: PromptPool) -> None:
