@@ -435,7 +435,7 @@ def test_prompts_need_tokens_and_tasks() -> None:
         ClosedForm(
             resnet18(width=4, image_size=8).eval(), VIEW, readout_blocks=1, readout_rows="class", adapt="prompts"
         )
-    with pytest.raises(ValueError, match="needs a first task"):
+    with pytest.raises(ValueError, match="needs task boundaries, to learn on a first task"):
         learner_of(adapt="prompts").check(toy_schedule())
 
 

@@ -44,11 +44,15 @@ def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
     return weights
 
 
+def labels_of(learner: Learner) -> torch.Tensor:
+    """The label that a learner gives to each test image."""
+    return torch.cat([predict(learner, test.batch(slice(None))) for test in toy_stream(per_class=15).tests])
+
+
 def solved(learner: Learner) -> dict[str, torch.Tensor]:
-    """Everything that a learner ends with, and the label that it gives to each test image."""
-    labels = [predict(learner, test.batch(slice(None))) for test in toy_stream(per_class=15).tests]
+    """Everything that a learner ends with, and its labels."""
     numbers = {str(place): value.clone() for place, value in enumerate(tensors(state(learner)))}
-    return {**numbers, "labels": torch.cat(labels)}
+    return {**numbers, "labels": labels_of(learner)}
 
 
 def assert_one_model(learner: Learner) -> None:
@@ -81,7 +85,7 @@ def every_learner(folder: Path) -> None:
         assert_one_model(learner)
         again = resumed(name, folder / f"{name}.checkpoint")
         assert [r.to_json() for r in again] == [r.to_json() for r in records]
-        leave(weights_of(learner), folder / f"{name}.safetensors")
+        leave({**weights_of(learner), "labels": labels_of(learner)}, folder / f"{name}.safetensors")
         if name in SOLVED:
             leave(solved(learner), folder / f"{name}.solved.safetensors")
         if distributed.rank() == 0:
@@ -133,6 +137,7 @@ def main() -> None:
     for wins in (True, False):
         learner, facts = tried(wins=wins)
         assert_one_model(learner)
+        leave(weights_of(learner), folder / f"trial-{wins}.safetensors")
         if distributed.rank() == 0:
             write_whole(folder / f"trial-{wins}.json", json.dumps(facts).encode())
     distributed.total(torch.zeros(1))  # a rank that leaves while another is at work can take it down

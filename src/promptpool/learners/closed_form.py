@@ -186,7 +186,7 @@ class ClosedForm(Learner):
 
     def check(self, stream: Stream) -> None:
         if self.adapt == "prompts" and not stream.boundaries:
-            raise ValueError("adapt = 'prompts': needs a first task to learn them on, set 'none' or 'auto'")
+            raise ValueError("adapt = 'prompts': needs task boundaries, to learn on a first task, set 'none' or 'auto'")
         super().check(stream)
 
     def expect(self, examples: Examples) -> None:
