@@ -57,13 +57,13 @@ class SharedCache:
         for other in self.features.keys() - {key}:
             self.features[other].drop_tokens()
         if key not in self.features:
-            try:
+            try:  # before anything is computed: PROMPTPOOL_MEMORY_GB
                 self.features[key] = FrozenFeatures(backbone, view, readout)
-            except ValueError as error:  # PROMPTPOOL_MEMORY_GB
+            except ValueError as error:
                 raise ConfigError(str(error)) from error
             self.features[key].beside = beside
-            if self.folder is not None:
-                self.features[key].share(self.folder)
+        if self.folder is not None:
+            self.features[key].share(self.folder)  # every time: another process may have written since
         return self.features[key]
 
 
