@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptpool.backbones.base import Readout
+from promptpool.backbones.feature_files import limit
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
+from promptpool.backbones.token_store import token_budget
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.scenarios import SCENARIOS, DomainSet, LabelledSet, OwnSet, joint
@@ -57,8 +59,10 @@ class SharedCache:
         for other in self.features.keys() - {key}:
             self.features[other].drop_tokens()
         if key not in self.features:
-            try:  # before anything is computed: PROMPTPOOL_MEMORY_GB
+            try:  # before anything is computed: PROMPTPOOL_MEMORY_GB, PROMPTPOOL_FEATURES_GB, PROMPTPOOL_TOKENS_GB
                 self.features[key] = FrozenFeatures(backbone, view, readout)
+                limit()
+                token_budget()
             except ValueError as error:
                 raise ConfigError(str(error)) from error
             self.features[key].beside = beside
