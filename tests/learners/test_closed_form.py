@@ -13,6 +13,7 @@ from promptpool.backbones.weights import load_backbone
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import ImageView
+from promptpool.errors import UnfitError
 from promptpool.learners import adaptation, closed_form
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.state import restore, state
@@ -352,7 +353,10 @@ def test_a_state_of_another_width_is_refused() -> None:
         ({"keep": "all"}, "keep = 'all': must be one of sums, features"),
         ({"projections": -1}, "projections = -1: must be at least 0"),
         ({"shrinkage": 0.0}, "shrinkage = 0.0: must be above 0 and at most 1"),
+        ({"shrinkage": float("nan")}, "shrinkage = nan: must be above 0 and at most 1"),
         ({"ridge": 0.0}, "ridge = 0.0: must be above 0"),
+        ({"ridge": float("inf")}, "ridge = inf: must be above 0 and finite"),
+        ({"ridge": float("nan")}, "ridge = nan: must be above 0 and finite"),
         ({"readout_blocks": 3}, "readout_blocks = 3: this ViT has 2"),
         ({"readout_blocks": 0}, "readout_blocks = 0: must be at least 1"),
         ({"readout_rows": "all"}, "readout_rows = 'all': must be one of class, patches, both"),
@@ -361,6 +365,14 @@ def test_a_state_of_another_width_is_refused() -> None:
 def test_values_that_cannot_be_meant(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         learner_of(**values)
+
+
+@pytest.mark.parametrize("values", [{"ridge": 1e-300}, {"shrinkage": 1e-300}], ids=str)
+def test_a_value_too_small_for_the_data_is_named(values: dict[str, float]) -> None:
+    ((name, value),) = values.items()
+    learner = show(learner_of(projections=500, **values), TRAIN.select(torch.arange(len(TRAIN)) % 3 == 0))
+    with pytest.raises(UnfitError, match=f"^{name} = {value}: too small for this data"):
+        learner.before_evaluation()
 
 
 def test_a_residual_network_has_one_vector() -> None:

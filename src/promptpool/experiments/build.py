@@ -85,7 +85,7 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     try:
         check_session(learner, stream, plan)
     except ValueError as error:
-        raise ConfigError(_prefixed(str(error), config)) from error
+        raise ConfigError(prefixed(str(error), config)) from error
     return Built(config, learner, stream, plan)
 
 
@@ -136,7 +136,7 @@ def _made(table: str, target: Any, values: Config, *positional: Any) -> Any:
         raise ConfigError(f"{table}.{error}" if str(error).split(" ")[0] in values else str(error)) from error
 
 
-def _prefixed(message: str, config: Config) -> str:
+def prefixed(message: str, config: Config) -> str:
     """An error that begins with a key, with the key's table before it."""
     key = message.split(" ")[0]
     tables = [table for table in ("learner", "plan", "scenario") if key in config[table]]

@@ -19,6 +19,7 @@ continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from promptpool.backbones.vit import ViT
 from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import ImageView
+from promptpool.errors import UnfitError
 from promptpool.learners.adaptation import PromptedBackbone, learn_prompts, prompted_learner
 from promptpool.learners.base import Learner
 from promptpool.learners.head import SolvedHead
@@ -94,8 +96,8 @@ class ClosedForm(Learner):
         at_least(0, projections=projections)
         if shrinkage is not None and not 0 < shrinkage <= 1:
             raise ValueError(f"shrinkage = {shrinkage}: must be above 0 and at most 1, or None for what the sums say")
-        if ridge is not None and not ridge > 0:
-            raise ValueError(f"ridge = {ridge}: must be above 0, or None for what the sums say")
+        if ridge is not None and not 0 < ridge < math.inf:
+            raise ValueError(f"ridge = {ridge}: must be above 0 and finite, or None for what the sums say")
         self.readout = Readout(readout_blocks, readout_rows)
         self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
         self.classifier, self.projections, self.keep = classifier, projections, keep
@@ -413,7 +415,7 @@ class ClosedForm(Learner):
 
 
 def finite(rows: Tensor) -> Tensor:
-    """The rows; raises a `ValueError` if there is one that nothing can be learned from."""
+    """The rows; raises an `UnfitError` if there is one that nothing can be learned from."""
     if not rows.isfinite().all():
-        raise ValueError("a feature of this backbone is not a number, or one that half precision cannot hold")
+        raise UnfitError("a feature of this backbone is not a number, or one that half precision cannot hold")
     return rows

@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from promptpool import distributed
+from promptpool.errors import UnfitError
 from promptpool.learners.head import with_rows
 
 NOTHING = 1e-12  # a variance that is rounding, as a share of the mean square
@@ -115,7 +116,7 @@ class Gaussian:
             floor = self.shrinkage * float(scatter.trace()) / degrees / sums.width
         system = scatter.mul_(self.factor)  # in its place: at ten thousand dimensions a copy takes 800 MB
         system.diagonal().add_(floor)
-        self._cholesky = torch.linalg.cholesky(system)  # of A
+        self._cholesky = factor("shrinkage", self.shrinkage, system)  # of A
         self.weight = torch.cholesky_solve(self.means.T, self._cholesky).T
         self.bias = -(self.weight * self.means).sum(dim=1) / 2
 
@@ -161,7 +162,7 @@ class Gaussian:
         floor = self.shrinkage * float(covariance.trace()) / self.sums.width
         covariance *= 1 - self.shrinkage
         covariance.diagonal().add_(floor if floor > 0 else 1.0)
-        return mean, torch.linalg.cholesky(covariance)
+        return mean, factor("shrinkage", self.shrinkage, covariance)
 
     def leave_one_out(self, rows: Tensor, labels: Tensor) -> Tensor:
         return self._left_out(rows, labels)[0]
@@ -197,7 +198,7 @@ class Ridge:
         self.ridge = choose_ridge(sums.gram, sums.sums, sums.count) if ridge is None else ridge
         system = sums.gram.clone()
         system.diagonal().add_(self.ridge)
-        self._cholesky = torch.linalg.cholesky(system)
+        self._cholesky = factor("ridge", self.ridge, system)
         self.weight = torch.cholesky_solve(sums.sums.T, self._cholesky).T
         self.bias = torch.zeros(len(sums.counts), dtype=torch.float64)
 
@@ -208,6 +209,14 @@ class Ridge:
         own = F.one_hot(labels, len(self.bias))
         scores: Tensor = (rows @ self.weight.T - leverage * own) / (1 - leverage).clamp(min=NOTHING)
         return scores
+
+
+def factor(name: str, value: float, system: Tensor) -> Tensor:
+    """The Cholesky factor of a system that is only as definite as this value makes it."""
+    try:
+        return torch.linalg.cholesky(system)  # type: ignore[no-any-return]
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise UnfitError(f"{name} = {value}: too small for this data, choose a larger one or None") from error
 
 
 def choose_ridge(gram: Tensor, sums: Tensor, count: int) -> float:
