@@ -219,9 +219,9 @@ class ClosedForm(Learner):
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         """Note the examples of all ranks; they come into the sums by the block."""
         del descend
-        rows, labels = distributed.gather(self.read(batch)), distributed.gather(batch.y).cpu()
+        rows, labels, ids = distributed.gather_together(self.read(batch), batch.y.cpu(), batch.ids.cpu())
         self.waiting, self.waiting_labels = torch.cat([self.waiting, rows]), torch.cat([self.waiting_labels, labels])
-        self.waiting_ids = torch.cat([self.waiting_ids, distributed.gather(batch.ids).cpu()])
+        self.waiting_ids = torch.cat([self.waiting_ids, ids])
         if len(self.waiting) >= BLOCK:
             self.add_waiting()
         return None
@@ -242,9 +242,8 @@ class ClosedForm(Learner):
         return x[:, : self.sums.width], h[:, : self.projected.width]
 
     def add_waiting(self) -> None:
-        """Bring the sums up to date; each rank adds up its own part of the examples."""
-        part = distributed.rank_slice(len(self.waiting))
-        self._change(self.waiting[part], self.waiting_labels[part])
+        """Bring the sums up to date; every rank has the rows of all, and adds them all up."""
+        self._change(self.waiting, self.waiting_labels)
         if self.keep == "features":
             self._keep(self.waiting, self.waiting_labels, self.waiting_ids)
         self.waiting, self.waiting_labels = self.waiting[:0], self.waiting_labels[:0]
@@ -355,8 +354,7 @@ class ClosedForm(Learner):
                 "keep = 'sums': examples can be taken out only with keep = 'features', or by join(other, -1) where "
                 "other was taught the same images"
             )
-        with distributed.alone():
-            self._change(self.rows[gone], self.labels[gone], -1)
+        self._change(self.rows[gone], self.labels[gone], -1)
         self.rows, self.labels, self.ids = self.rows[~gone], self.labels[~gone], self.ids[~gone]
         self._note_classes(self.seen)
         self.before_evaluation()
@@ -374,9 +372,8 @@ class ClosedForm(Learner):
             raise ValueError("keep = 'sums': rows are learned as they are only with keep = 'features'")
         self.add_waiting()
         self.grow(int(labels.max()) + 1 if len(labels) else 0)
-        with distributed.alone():
-            for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
-                self._change(part, own)
+        for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
+            self._change(part, own)
         self._keep(rows, labels, ids)
         self._note_classes({*self.seen, *labels.tolist()})
         self.before_evaluation()

@@ -27,7 +27,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from promptpool import distributed
 from promptpool.errors import UnfitError
 from promptpool.learners.head import with_rows
 
@@ -50,11 +49,10 @@ class Sums:
         self.counts, self.sums = with_rows(self.counts, class_count), with_rows(self.sums, class_count)
 
     def add(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
-        """Add rows [n, width] in double precision, or subtract them with sign -1; ranks add up their parts."""
-        sums = torch.zeros_like(self.sums).index_add_(0, labels, rows)
-        self.counts += sign * distributed.total(torch.bincount(labels, minlength=len(self.counts)))
-        self.sums += sign * distributed.total(sums)
-        self.gram += sign * distributed.total(rows.T @ rows)
+        """Add rows [n, width] in double precision, or subtract them with sign -1."""
+        self.counts += sign * torch.bincount(labels, minlength=len(self.counts))
+        self.sums += sign * torch.zeros_like(self.sums).index_add_(0, labels, rows)
+        self.gram += sign * (rows.T @ rows)
 
     def join(self, other: Sums, sign: int = 1) -> None:
         """Add the sums of other examples, or subtract them with sign -1."""
