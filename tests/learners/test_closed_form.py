@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
@@ -184,6 +185,36 @@ def test_blocks_are_only_a_matter_of_speed(monkeypatch: pytest.MonkeyPatch) -> N
     expected = learned(list(range(CLASSES)))
     monkeypatch.setattr(closed_form, "BLOCK", 5)
     same(learned(list(range(CLASSES))), expected)
+
+
+class Copying(TorchDispatchMode):
+    """Counts the rows that are copied to stand with others."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rows = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func._schema.name == "aten::cat" and found.dtype == torch.half:
+            self.rows += len(found)
+        return found
+
+
+def test_rows_that_are_kept_are_copied_a_few_times_however_many_blocks_they_come_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closed_form, "BLOCK", 2)
+    learner = learner_of(keep="features")
+    with Copying() as copying:
+        show(learner, TRAIN, step=2)
+        rows = learner.rows
+        assert learner.rows is rows
+    assert len(rows) == len(TRAIN)
+    assert copying.rows <= 3 * len(TRAIN), "once where they wait, once when they are read"
+    assert torch.equal(rows, learner.read(TRAIN.batch(slice(None))))
+    assert torch.equal(learner.labels, TRAIN.y)
+    assert torch.equal(learner.ids, TRAIN.ids)
 
 
 @pytest.mark.parametrize("values", CASES, ids=str)

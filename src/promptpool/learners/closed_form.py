@@ -37,6 +37,7 @@ from promptpool.data.views import ImageView
 from promptpool.errors import UnfitError
 from promptpool.learners.adaptation import PromptedBackbone, learn_prompts, prompted_learner
 from promptpool.learners.base import Learner
+from promptpool.learners.blocks import InBlocks, add_block
 from promptpool.learners.head import SolvedHead
 from promptpool.learners.sums import Gaussian, Ridge, Sums, spread
 from promptpool.learners.trial import Trial, try_prompts
@@ -70,6 +71,7 @@ class ClosedForm(Learner):
     here: Tensor
     decision: Tensor
     trial: Tensor
+    rows, labels, ids = InBlocks(), InBlocks(), InBlocks()  # of the examples that are in the sums, if they are kept
     remembers = ("sums", "projected", "waiting", "waiting_labels", "waiting_ids", "rows", "labels", "ids")
     at_the_end = "a system of equations is solved"
     single_pass = True
@@ -130,7 +132,6 @@ class ClosedForm(Learner):
         self.waiting = torch.zeros(0, width, dtype=torch.half)  # examples that are not in the sums yet
         self.waiting_labels = torch.zeros(0, dtype=torch.long)
         self.waiting_ids = torch.zeros(0, dtype=torch.long)
-        # Those that are in the sums, if they are kept.
         self.rows, self.labels, self.ids = self.waiting, self.waiting_labels, self.waiting_ids
         self.grow(classes)
 
@@ -250,8 +251,9 @@ class ClosedForm(Learner):
         self.waiting_ids = self.waiting_ids[:0]
 
     def _keep(self, rows: Tensor, labels: Tensor, ids: Tensor) -> None:
-        self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
-        self.ids = torch.cat([self.ids, ids])
+        add_block(self, "rows", rows)
+        add_block(self, "labels", labels)
+        add_block(self, "ids", ids)
 
     def _change(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
         for sums, values in zip((self.sums, self.projected), self.inputs_of(rows), strict=True):
@@ -374,7 +376,7 @@ class ClosedForm(Learner):
         self.grow(int(labels.max()) + 1 if len(labels) else 0)
         for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
             self._change(part, own)
-        self._keep(rows, labels, ids)
+        self._keep(rows.clone(), labels.clone(), ids.clone())
         self._note_classes({*self.seen, *labels.tolist()})
         self.before_evaluation()
 
