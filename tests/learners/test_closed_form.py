@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
@@ -179,6 +180,21 @@ def test_an_evaluation_takes_one_factorisation_of_each_matrix(monkeypatch: pytes
     learner.before_evaluation()
     predict(learner, TEST)
     assert sizes == [learner.sums.width, learner.projected.width]
+
+
+@pytest.mark.parametrize("values", CASES, ids=str)
+def test_an_evaluation_from_kept_features_is_two_products_at_most(values: dict[str, Any]) -> None:
+    """x R and the head's; nothing goes through the model, and no other matrix is multiplied."""
+    learner = learned(list(range(CLASSES)), **values)
+    test = toy_examples(7, 2)
+    expected = answers(learner, test)
+    with FlopCounterMode(display=False) as counting:
+        assert torch.equal(answers(learner, test), expected)
+    projects = learner.projections > 0 and learner.projected.width > 0
+    head = 2 * len(test) * CLASSES * (learner.sums.width + learner.projected.width)
+    found = counting.get_flop_counts()["Global"]
+    assert len(found) == 1 + projects, found
+    assert sum(found.values()) == head + projects * 2 * len(test) * learner.directions.numel()
 
 
 def test_blocks_are_only_a_matter_of_speed(monkeypatch: pytest.MonkeyPatch) -> None:

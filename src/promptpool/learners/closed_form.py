@@ -239,7 +239,7 @@ class ClosedForm(Learner):
     def inputs_of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and h of rows, in double precision: [n, d] and [n, M]; the one that is not used has no columns."""
         x = rows.double()
-        h = F.relu(x @ self.directions) if self.projections else x
+        h = F.relu(x @ self.directions) if self.projections and self.projected.width else x
         return x[:, : self.sums.width], h[:, : self.projected.width]
 
     def add_waiting(self) -> None:
