@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from promptpool.backbones.base import FeatureExtractor
 from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.vit import ViT
 from promptpool.data.scenarios import class_incremental, domain_incremental, gaussian_schedule
-from promptpool.data.stream import Examples, Stream, examples
+from promptpool.data.stream import Examples, Experience, Stream, examples
 from promptpool.data.views import ImageView
-from promptpool.learners import LEARNERS
+from promptpool.learners import LEARNERS, adaptation
 from promptpool.learners.base import Learner
+from promptpool.learners.closed_form import ClosedForm
 from promptpool.training.loop import Plan
 
 THREADS = int(os.environ.get("PROMPTPOOL_TEST_THREADS", "1"))
@@ -27,9 +29,20 @@ VIEW = ImageView(8)
 RANDOM_VIEW = ImageView(8, crop=(0.5, 1.0), flip=True)
 PLAN = Plan(epochs=10, batch_size=16, learning_rate=0.01, test_batch_size=5, task_given=True)
 SHORT = Plan(epochs=2, batch_size=10, learning_rate=0.01, test_batch_size=5)
+
+
+class BrieflyPrompted(ClosedForm):
+    """The closed form with prompts that learn in a few steps, in whatever process it is."""
+
+    def before(self, experience: Experience) -> None:
+        with patch.object(adaptation, "LEAST_STEPS", 20):
+            super().before(experience)
+
+
 # Every learner, and those whose values change what is trained or kept.
 METHODS: dict[str, Callable[..., Learner]] = {
     **LEARNERS,
+    "closed-form-prompts": partial(BrieflyPrompted, adapt="prompts"),
     "ft-seq-blocks": partial(LEARNERS["ft-seq"], train_embedding=False),
     "l2p-enter": partial(LEARNERS["l2p"], enter=1),
     "l2p-r-trained": partial(LEARNERS["l2p-r"], train_backbone=True),
@@ -52,6 +65,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "ranpac": {"projections": 100},
     "ranpac-sums": {"projections": 100},
     "closed-form": {"projections": 100},
+    "closed-form-prompts": {"projections": 100},
 }
 ON_RESNET = ("dualnet",)  # learners that need one; the others are tested on a ViT
 VIEWS = {"co2l": RANDOM_VIEW}

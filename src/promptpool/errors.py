@@ -1,4 +1,4 @@
-"""The one error of our own, and how skipped files are told of."""
+"""Errors of our own, and how skipped files are told of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ MOST_NAMED = 10
 
 class BadFileError(ValueError):
     """A file that cannot be used; the message names the file and what is wrong with it."""
+
+
+class UnfitError(ValueError):
+    """Something that does not fit the data, as shows while they are learned; the message says what."""
 
 
 def skipped_text(skipped: Sequence[tuple[str, str]]) -> str:

@@ -100,8 +100,42 @@ def test_what_memory_lets_go_is_read_from_files(tmp_path: Path, monkeypatch: pyt
     for seed in range(1, 9):
         frozen(batch(seed))
     assert sum(len(table) for table in frozen._tables[:2]) <= 2 * 8 * len(batch().ids)
+    assert all(frozen.knows(batch(seed)) for seed in range(1, 9))
     for seed, features in enumerate(expected, 1):
         assert torch.equal(without_computing(frozen, batch(seed)), features)
+
+
+def test_what_was_written_here_is_not_mapped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen, read = opened(tmp_path), list[Path]()
+    of = FeatureFiles._read
+
+    def noted(self: FeatureFiles, path: Path) -> tuple[Tensor, Tensor]:
+        read.append(path)
+        return of(self, path)
+
+    monkeypatch.setattr(FeatureFiles, "_read", noted)
+    for seed in range(MANY + 1):
+        frozen(batch(seed))
+        frozen.keep()
+        if seed < MANY:
+            frozen.share(tmp_path)
+            assert read == []
+    joined = len(read)
+    frozen.share(tmp_path)
+    assert len(read) == joined == MANY + 1, "those that were joined, and not the one that they are now"
+    assert len(frozen._tables) == 2
+
+
+def test_what_others_wrote_is_read_where_it_was_joined_with_own_files(tmp_path: Path) -> None:
+    frozen = opened(tmp_path)
+    filled(tmp_path, 100)
+    for seed in range(MANY):
+        frozen(batch(seed))
+        frozen.keep()
+    assert len(files(tmp_path)) == 1
+    assert not frozen.knows(batch(100))
+    frozen.share(tmp_path)
+    assert torch.equal(without_computing(frozen, batch(100)), computed(100))
 
 
 def test_the_files_of_another_backbone_view_or_readout_are_not_taken(tmp_path: Path) -> None:
@@ -243,6 +277,26 @@ def test_runs_share_a_folder(tmp_path: Path) -> None:
     assert torch.equal(without_computing(second, batch()), computed())
     assert cache.frozen("another key", toy_backbone(), VIEW, Readout()) is second
     assert cache.frozen("another key", toy_backbone(), VIEW, Readout(2, "both")) is not second
+
+
+@pytest.mark.parametrize("readout", [Readout(), Readout(2, "both")], ids=str)
+def test_caches_that_work_side_by_side_take_what_the_other_has_written(readout: Readout, tmp_path: Path) -> None:
+    backbones = toy_backbone(), toy_backbone()
+    one, other = (SharedCache(tmp_path) for _ in backbones)
+    first, second = (
+        cache.frozen("key", backbone, VIEW, readout) for cache, backbone in zip((one, other), backbones, strict=True)
+    )
+    first(batch(1))
+    first.keep()
+    assert not second.knows(batch(1))
+    assert other.frozen("key", backbones[1], VIEW, readout) is second
+    assert torch.equal(without_computing(second, batch(1)), first(batch(1)))
+    second(batch(2))
+    second.keep()
+    one.frozen("key", backbones[0], VIEW, readout)
+    assert torch.equal(without_computing(first, batch(2)), second(batch(2)))
+    plain = one.frozen("key", backbones[0], VIEW, Readout())
+    assert torch.equal(without_computing(plain, batch(2)), computed(2)), "and what was made beside it"
 
 
 def test_a_cache_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(typed: str, said: list[str], pres
     assert not (preset.parent / "runs").exists()
 
 
+@pytest.mark.parametrize("name", ["PROMPTPOOL_FEATURES_GB", "PROMPTPOOL_MEMORY_GB", "PROMPTPOOL_TOKENS_GB"])
+def test_a_budget_that_is_no_number_is_refused_before_anything_is_computed(
+    name: str, preset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "much")
+    for more in ([], ["--dry-run"]):
+        result = CliRunner().invoke(app, ["run", str(preset), "--runs", str(preset.parent / "runs"), *more])
+        assert result.exit_code == 2, result.output
+        (line,) = result.stderr.strip().splitlines()
+        assert line == f"promptpool: {name} = 'much': must be a number, the most gigabytes to keep"
+    assert not (preset.parent / "runs").exists()
+
+
 def test_a_memory_smaller_than_the_classes_is_refused(preset: Path) -> None:
     typed = ["run", str(preset), "learner.name=l2p-r", "learner.capacity=49"]
     result = CliRunner().invoke(app, typed)

@@ -221,3 +221,12 @@ def test_the_device_is_a_gpu_of_nvidia_or_apple_or_the_cpu(
     monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: mps)
     assert str(device()) == expected
+
+
+@pytest.mark.parametrize("typed", ["learner.ridge=1e-300", "learner.shrinkage=1e-300"])
+def test_a_value_that_does_not_fit_the_data_ends_a_run_in_one_line(typed: str, tmp_path: Path) -> None:
+    preset = small_preset(tmp_path, "closed-form")
+    result = CliRunner().invoke(app, ["run", str(preset), typed, "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert line == f"promptpool: {typed.replace('=', ' = ')}: too small for this data, choose a larger one or None"

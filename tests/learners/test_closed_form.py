@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from promptpool.backbones.resnet import resnet18
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.sets import DATASETS
 from promptpool.data.stream import Batch, Examples, Stream
 from promptpool.data.views import ImageView
+from promptpool.errors import UnfitError
 from promptpool.learners import adaptation, closed_form
 from promptpool.learners.closed_form import ClosedForm
 from promptpool.learners.state import restore, state
@@ -179,10 +182,55 @@ def test_an_evaluation_takes_one_factorisation_of_each_matrix(monkeypatch: pytes
     assert sizes == [learner.sums.width, learner.projected.width]
 
 
+@pytest.mark.parametrize("values", CASES, ids=str)
+def test_an_evaluation_from_kept_features_is_two_products_at_most(values: dict[str, Any]) -> None:
+    """x R and the head's; nothing goes through the model, and no other matrix is multiplied."""
+    learner = learned(list(range(CLASSES)), **values)
+    test = toy_examples(7, 2)
+    expected = answers(learner, test)
+    with FlopCounterMode(display=False) as counting:
+        assert torch.equal(answers(learner, test), expected)
+    projects = learner.projections > 0 and learner.projected.width > 0
+    head = 2 * len(test) * CLASSES * (learner.sums.width + learner.projected.width)
+    found = counting.get_flop_counts()["Global"]
+    assert len(found) == 1 + projects, found
+    assert sum(found.values()) == head + projects * 2 * len(test) * learner.directions.numel()
+
+
 def test_blocks_are_only_a_matter_of_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = learned(list(range(CLASSES)))
     monkeypatch.setattr(closed_form, "BLOCK", 5)
     same(learned(list(range(CLASSES))), expected)
+
+
+class Copying(TorchDispatchMode):
+    """Counts the rows that are copied to stand with others."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rows = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func._schema.name == "aten::cat" and found.dtype == torch.half:
+            self.rows += len(found)
+        return found
+
+
+def test_rows_that_are_kept_are_copied_a_few_times_however_many_blocks_they_come_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closed_form, "BLOCK", 2)
+    learner = learner_of(keep="features")
+    with Copying() as copying:
+        show(learner, TRAIN, step=2)
+        rows = learner.rows
+        assert learner.rows is rows
+    assert len(rows) == len(TRAIN)
+    assert copying.rows <= 3 * len(TRAIN), "once where they wait, once when they are read"
+    assert torch.equal(rows, learner.read(TRAIN.batch(slice(None))))
+    assert torch.equal(learner.labels, TRAIN.y)
+    assert torch.equal(learner.ids, TRAIN.ids)
 
 
 @pytest.mark.parametrize("values", CASES, ids=str)
@@ -352,7 +400,10 @@ def test_a_state_of_another_width_is_refused() -> None:
         ({"keep": "all"}, "keep = 'all': must be one of sums, features"),
         ({"projections": -1}, "projections = -1: must be at least 0"),
         ({"shrinkage": 0.0}, "shrinkage = 0.0: must be above 0 and at most 1"),
+        ({"shrinkage": float("nan")}, "shrinkage = nan: must be above 0 and at most 1"),
         ({"ridge": 0.0}, "ridge = 0.0: must be above 0"),
+        ({"ridge": float("inf")}, "ridge = inf: must be above 0 and finite"),
+        ({"ridge": float("nan")}, "ridge = nan: must be above 0 and finite"),
         ({"readout_blocks": 3}, "readout_blocks = 3: this ViT has 2"),
         ({"readout_blocks": 0}, "readout_blocks = 0: must be at least 1"),
         ({"readout_rows": "all"}, "readout_rows = 'all': must be one of class, patches, both"),
@@ -361,6 +412,14 @@ def test_a_state_of_another_width_is_refused() -> None:
 def test_values_that_cannot_be_meant(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         learner_of(**values)
+
+
+@pytest.mark.parametrize("values", [{"ridge": 1e-300}, {"shrinkage": 1e-300}], ids=str)
+def test_a_value_too_small_for_the_data_is_named(values: dict[str, float]) -> None:
+    ((name, value),) = values.items()
+    learner = show(learner_of(projections=500, **values), TRAIN.select(torch.arange(len(TRAIN)) % 3 == 0))
+    with pytest.raises(UnfitError, match=f"^{name} = {value}: too small for this data"):
+        learner.before_evaluation()
 
 
 def test_a_residual_network_has_one_vector() -> None:
@@ -435,7 +494,7 @@ def test_prompts_need_tokens_and_tasks() -> None:
         ClosedForm(
             resnet18(width=4, image_size=8).eval(), VIEW, readout_blocks=1, readout_rows="class", adapt="prompts"
         )
-    with pytest.raises(ValueError, match="needs a first task"):
+    with pytest.raises(ValueError, match="needs task boundaries, to learn on a first task"):
         learner_of(adapt="prompts").check(toy_schedule())
 
 

@@ -19,6 +19,7 @@ from promptpool.losses import columns
 from promptpool.optim import Descent
 from promptpool.training.evaluation import predict
 from promptpool.training.loop import Plan, Session
+from published import random_vit
 from toys import SHORT, refusal, toy_backbone, toy_domains, toy_examples, toy_schedule, toy_stream
 
 CASES = [(name, "cifar100") for name in PROFILES] + [
@@ -513,6 +514,24 @@ def test_the_first_batch_starts_the_prompts_once(start_from: str) -> None:
     learner.loss(toy_batch(seed=2))
     assert torch.equal(learner.pool.unit, unit)
     assert torch.equal(learner.pool.prompts, prompts)
+
+
+@pytest.mark.parametrize("start_from", ["scaled", "tokens"])
+@pytest.mark.parametrize(("distilled", "registers"), [(False, 4), (True, 0), (True, 4)])
+def test_only_patches_start_the_prompts(distilled: bool, registers: int, start_from: str) -> None:
+    """Neither [class] nor the token of distillation nor registers, which a model may have much larger."""
+    vit = random_vit(distilled=distilled, registers=registers).eval()
+    learner = L2P(vit, ImageView(32), start=(-1.0, 1.0), start_from=start_from)
+    x = torch.randint(0, 256, (6, 3, 32, 32), generator=generator(), dtype=torch.uint8)
+    learner.add_classes(range(3))
+    learner.train().loss(Batch(x, torch.arange(6) % 3, torch.arange(6)))
+    with torch.no_grad():
+        patches = vit.embed(ImageView(32).plain(x))[:, -((32 // vit.patch_size) ** 2) :]
+    torch.testing.assert_close(learner.pool.unit, patches.square().mean().sqrt())
+    if start_from == "tokens":
+        started = (learner.pool.prompts * learner.pool.unit).detach().flatten(0, 1)
+        apart = (started[:, None] - patches.flatten(0, 1)).abs().amax(dim=2)
+        assert apart.min(dim=1).values.max() < 1e-4, "each is the token of a patch"
 
 
 @pytest.mark.parametrize("start_from", ["scaled", "tokens"])

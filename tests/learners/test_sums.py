@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from promptpool.learners.sums import Gaussian, Ridge, Sums, choose_ridge, spread
+from toys import tensors
 
 COUNTS = (7, 12, 3, 0, 9)  # the fourth class has no examples
 
@@ -102,6 +103,26 @@ def test_leave_one_out_distances_are_mahalanobis_without_it() -> None:
         for c, mean in means.items():
             expected = float((rows[left] - mean) @ inverse @ (rows[left] - mean))
             assert float(found[left, c]) == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_matrices_that_stay_are_those_that_the_docs_name() -> None:
+    rows, labels = data()
+    classifier = Gaussian(summed(rows, labels), 0.3)
+
+    def kept() -> int:
+        return sum(matrix.shape == (6, 6) for matrix in tensors([*vars(classifier).values()]))
+
+    assert kept() == 1, "the factor"
+    classifier.leave_one_out(rows, labels)
+    assert kept() == 2, "and the inverse"
+    classifier.distances(rows)
+    classifier.background(rows)
+    classifier.leave_one_out_distances(rows, labels)
+    classifier.leave_one_out_background(rows)
+    assert kept() == 3, "and the factor of the background"
+    ridge = Ridge(summed(rows, labels), 0.3)
+    ridge.leave_one_out(rows, labels)
+    assert sum(matrix.shape == (6, 6) for matrix in tensors([*vars(ridge).values()])) == 1
 
 
 def test_the_background_is_one_gaussian() -> None:

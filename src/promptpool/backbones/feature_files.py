@@ -33,12 +33,13 @@ class FeatureFiles:
     def __init__(self, folder: Path, fingerprint: str, width: int) -> None:
         self.folder = folder / fingerprint[:16]
         self.fingerprint, self.width = fingerprint, width
-        self._known: set[Path] = set()
+        self._known: set[Path] = set()  # that were read
+        self._own: set[Path] = set()  # that were written here, and have nothing that was not here
 
-    def read(self) -> Iterator[tuple[list[int], Tensor]]:
-        """Ids and rows of every file that was not read yet."""
+    def read(self, *, own: bool = False) -> Iterator[tuple[list[int], Tensor]]:
+        """Ids and rows of every file that was not read yet; with `own` of those that were written here too."""
         for path in sorted(self.folder.glob("*.safetensors")):
-            if path in self._known:
+            if path in self._known or (path in self._own and not own):
                 continue
             try:
                 ids, rows = self._read(path)
@@ -76,14 +77,15 @@ class FeatureFiles:
         if limit() == 0:
             return
         with suppress(OSError):
-            self._write(torch.tensor(ids, dtype=torch.long), rows.contiguous())
+            self._own.add(self._write(torch.tensor(ids, dtype=torch.long), rows.contiguous()))
             self._join()
             trim(self.folder.parent, limit())
 
-    def _write(self, ids: Tensor, rows: Tensor) -> None:
+    def _write(self, ids: Tensor, rows: Tensor) -> Path:
         path = self.folder / f"{uuid4().hex}.safetensors"
         metadata = {"of": self.fingerprint, "crc": _checksum(ids, rows)}
         write_whole(path, save({"ids": ids, "features": rows}, metadata=metadata))
+        return path
 
     def _join(self) -> None:
         """Make one file of many small ones; a file goes when its rows are in the new one."""
@@ -99,7 +101,9 @@ class FeatureFiles:
                 joined.append(path)
         if not rows:
             return
-        self._write(torch.tensor(list(rows)), torch.stack(list(rows.values())))
+        path = self._write(torch.tensor(list(rows)), torch.stack(list(rows.values())))
+        if self._own.union(self._known).issuperset(joined):
+            self._own.add(path)
         for path in joined:
             path.unlink(missing_ok=True)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache, cached_property
 from pathlib import Path
@@ -39,6 +40,7 @@ from promptpool.data.stream import Batch, Examples
 from promptpool.data.views import ImageView
 from promptpool.files import gigabytes
 
+LATELY, BEFORE = 0, 1  # the tables of what was computed here
 BOOKKEEPING = 200  # bytes that a row takes beside its numbers: an id, the row's place, and a place for both in a dict
 
 
@@ -167,10 +169,17 @@ class FrozenFeatures:
         """Take the features in this folder that are not here yet, and have `keep` write there."""
         if self._files is None or self._files.folder.parent != folder:
             self._files = FeatureFiles(folder, self.fingerprint, self.width)
-        for ids, rows in self._files.read():
-            new = [(identity, row) for row, identity in enumerate(ids) if identity not in self._slots]
-            self._slots.update((identity, (len(self._tables), row)) for identity, row in new)
-            self._tables.append(rows)
+        self._map(self._files.read())
+
+    def _map(self, files: Iterable[tuple[list[int], Tensor]], *, instead: bool = False) -> None:
+        """Take from files what is not here yet; with `instead` what is in memory too, so that it can be let go."""
+        in_memory = (LATELY, BEFORE) if instead else ()
+        for ids, rows in files:
+            places = [(row, identity, self._slots.get(identity)) for row, identity in enumerate(ids)]
+            new = [(identity, row) for row, identity, place in places if place is None or place[0] in in_memory]
+            if new:
+                self._slots.update((identity, (len(self._tables), row)) for identity, row in new)
+                self._tables.append(rows)
 
     def exchange(self, examples: Examples) -> None:
         """Of several ranks, compute this one's part of the features of these examples and take the others' parts.
@@ -212,14 +221,16 @@ class FrozenFeatures:
         if not count or not self._computed or len(self._computed) + count <= self._most:
             return
         self.keep()
-        for identity in self._before:
-            del self._slots[identity]
-        self._slots.update((identity, (1, row)) for row, identity in enumerate(self._computed))
-        self._tables[1] = self._tables[0][: len(self._computed)]
-        self._before, self._computed, self._written = self._computed, [], 0
-        self._tables[0] = torch.empty(0, self.width)
         if self._files is not None:
-            self.share(self._files.folder.parent)  # what was let go is in files
+            self._map(self._files.read(own=True), instead=True)
+        for identity in self._before:
+            if self._slots[identity][0] == BEFORE:
+                del self._slots[identity]
+        left = {identity: row for row, identity in enumerate(self._computed) if self._slots[identity][0] == LATELY}
+        self._slots.update((identity, (BEFORE, row)) for identity, row in left.items())
+        self._tables[BEFORE] = self._tables[LATELY][: len(self._computed) if left else 0]
+        self._before, self._computed, self._written = list(left), [], 0
+        self._tables[LATELY] = torch.empty(0, self.width)
 
     def _add(self, ids: list[int], features: Tensor) -> None:
         begin, end = len(self._computed), len(self._computed) + len(ids)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptpool.backbones.base import Readout
+from promptpool.backbones.feature_files import limit
 from promptpool.backbones.features import FrozenFeatures
 from promptpool.backbones.resnet import ResNet18
+from promptpool.backbones.token_store import token_budget
 from promptpool.backbones.vit import ViT
 from promptpool.backbones.weights import load_backbone
 from promptpool.data.scenarios import SCENARIOS, DomainSet, LabelledSet, OwnSet, joint
@@ -57,13 +59,15 @@ class SharedCache:
         for other in self.features.keys() - {key}:
             self.features[other].drop_tokens()
         if key not in self.features:
-            try:
+            try:  # before anything is computed: PROMPTPOOL_MEMORY_GB, PROMPTPOOL_FEATURES_GB, PROMPTPOOL_TOKENS_GB
                 self.features[key] = FrozenFeatures(backbone, view, readout)
-            except ValueError as error:  # PROMPTPOOL_MEMORY_GB
+                limit()
+                token_budget()
+            except ValueError as error:
                 raise ConfigError(str(error)) from error
             self.features[key].beside = beside
-            if self.folder is not None:
-                self.features[key].share(self.folder)
+        if self.folder is not None:
+            self.features[key].share(self.folder)  # every time: another process may have written since
         return self.features[key]
 
 
@@ -81,7 +85,7 @@ def build(config: Config, cache: SharedCache | None = None) -> Built:
     try:
         check_session(learner, stream, plan)
     except ValueError as error:
-        raise ConfigError(_prefixed(str(error), config)) from error
+        raise ConfigError(prefixed(str(error), config)) from error
     return Built(config, learner, stream, plan)
 
 
@@ -132,7 +136,7 @@ def _made(table: str, target: Any, values: Config, *positional: Any) -> Any:
         raise ConfigError(f"{table}.{error}" if str(error).split(" ")[0] in values else str(error)) from error
 
 
-def _prefixed(message: str, config: Config) -> str:
+def prefixed(message: str, config: Config) -> str:
     """An error that begins with a key, with the key's table before it."""
     key = message.split(" ")[0]
     tables = [table for table in ("learner", "plan", "scenario") if key in config[table]]

@@ -18,7 +18,8 @@ import torch
 from promptpool import __version__, distributed
 from promptpool.allocator import keep_freed_memory
 from promptpool.data.stream import class_counts
-from promptpool.experiments.build import Built, SharedCache, build
+from promptpool.errors import UnfitError
+from promptpool.experiments.build import Built, SharedCache, build, prefixed
 from promptpool.experiments.config import Config, ConfigError
 from promptpool.experiments.identity import differences, written
 from promptpool.files import locked, write_whole
@@ -85,6 +86,8 @@ def go_on(built: Built, path: Path, *, seconds: float = 60.0) -> Generator[Step,
                 if step.record is not None:
                     built.learner.keep_features()
                 yield step
+        except UnfitError as error:
+            raise ConfigError(prefixed(str(error), built.config)) from error
         except GeneratorExit:  # the caller stops between two steps
             save_checkpoint(path / CHECKPOINT, session)
             built.learner.keep_features()

@@ -19,6 +19,7 @@ continual learning (Zhuang et al., 2022). RanPAC chooses its ridge on the latest
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -33,8 +34,10 @@ from promptpool.backbones.vit import ViT
 from promptpool.checks import at_least, one_of
 from promptpool.data.stream import Batch, Examples, Experience, Stream
 from promptpool.data.views import ImageView
+from promptpool.errors import UnfitError
 from promptpool.learners.adaptation import PromptedBackbone, learn_prompts, prompted_learner
 from promptpool.learners.base import Learner
+from promptpool.learners.blocks import InBlocks, add_block
 from promptpool.learners.head import SolvedHead
 from promptpool.learners.sums import Gaussian, Ridge, Sums, spread
 from promptpool.learners.trial import Trial, try_prompts
@@ -68,6 +71,7 @@ class ClosedForm(Learner):
     here: Tensor
     decision: Tensor
     trial: Tensor
+    rows, labels, ids = InBlocks(), InBlocks(), InBlocks()  # of the examples that are in the sums, if they are kept
     remembers = ("sums", "projected", "waiting", "waiting_labels", "waiting_ids", "rows", "labels", "ids")
     at_the_end = "a system of equations is solved"
     single_pass = True
@@ -94,8 +98,8 @@ class ClosedForm(Learner):
         at_least(0, projections=projections)
         if shrinkage is not None and not 0 < shrinkage <= 1:
             raise ValueError(f"shrinkage = {shrinkage}: must be above 0 and at most 1, or None for what the sums say")
-        if ridge is not None and not ridge > 0:
-            raise ValueError(f"ridge = {ridge}: must be above 0, or None for what the sums say")
+        if ridge is not None and not 0 < ridge < math.inf:
+            raise ValueError(f"ridge = {ridge}: must be above 0 and finite, or None for what the sums say")
         self.readout = Readout(readout_blocks, readout_rows)
         self.readout_blocks, self.readout_rows = readout_blocks, readout_rows
         self.classifier, self.projections, self.keep = classifier, projections, keep
@@ -128,7 +132,6 @@ class ClosedForm(Learner):
         self.waiting = torch.zeros(0, width, dtype=torch.half)  # examples that are not in the sums yet
         self.waiting_labels = torch.zeros(0, dtype=torch.long)
         self.waiting_ids = torch.zeros(0, dtype=torch.long)
-        # Those that are in the sums, if they are kept.
         self.rows, self.labels, self.ids = self.waiting, self.waiting_labels, self.waiting_ids
         self.grow(classes)
 
@@ -186,7 +189,7 @@ class ClosedForm(Learner):
 
     def check(self, stream: Stream) -> None:
         if self.adapt == "prompts" and not stream.boundaries:
-            raise ValueError("adapt = 'prompts': needs a first task to learn them on, set 'none' or 'auto'")
+            raise ValueError("adapt = 'prompts': needs task boundaries, to learn on a first task, set 'none' or 'auto'")
         super().check(stream)
 
     def expect(self, *examples: Examples) -> None:
@@ -217,9 +220,9 @@ class ClosedForm(Learner):
     def step(self, batch: Batch, descend: Descent) -> Tensor | None:
         """Note the examples of all ranks; they come into the sums by the block."""
         del descend
-        rows, labels = distributed.gather(self.read(batch)), distributed.gather(batch.y).cpu()
+        rows, labels, ids = distributed.gather_together(self.read(batch), batch.y.cpu(), batch.ids.cpu())
         self.waiting, self.waiting_labels = torch.cat([self.waiting, rows]), torch.cat([self.waiting_labels, labels])
-        self.waiting_ids = torch.cat([self.waiting_ids, distributed.gather(batch.ids).cpu()])
+        self.waiting_ids = torch.cat([self.waiting_ids, ids])
         if len(self.waiting) >= BLOCK:
             self.add_waiting()
         return None
@@ -236,21 +239,21 @@ class ClosedForm(Learner):
     def inputs_of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and h of rows, in double precision: [n, d] and [n, M]; the one that is not used has no columns."""
         x = rows.double()
-        h = F.relu(x @ self.directions) if self.projections else x
+        h = F.relu(x @ self.directions) if self.projections and self.projected.width else x
         return x[:, : self.sums.width], h[:, : self.projected.width]
 
     def add_waiting(self) -> None:
-        """Bring the sums up to date; each rank adds up its own part of the examples."""
-        part = distributed.rank_slice(len(self.waiting))
-        self._change(self.waiting[part], self.waiting_labels[part])
+        """Bring the sums up to date; every rank has the rows of all, and adds them all up."""
+        self._change(self.waiting, self.waiting_labels)
         if self.keep == "features":
             self._keep(self.waiting, self.waiting_labels, self.waiting_ids)
         self.waiting, self.waiting_labels = self.waiting[:0], self.waiting_labels[:0]
         self.waiting_ids = self.waiting_ids[:0]
 
     def _keep(self, rows: Tensor, labels: Tensor, ids: Tensor) -> None:
-        self.rows, self.labels = torch.cat([self.rows, rows]), torch.cat([self.labels, labels])
-        self.ids = torch.cat([self.ids, ids])
+        add_block(self, "rows", rows)
+        add_block(self, "labels", labels)
+        add_block(self, "ids", ids)
 
     def _change(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
         for sums, values in zip((self.sums, self.projected), self.inputs_of(rows), strict=True):
@@ -353,8 +356,7 @@ class ClosedForm(Learner):
                 "keep = 'sums': examples can be taken out only with keep = 'features', or by join(other, -1) where "
                 "other was taught the same images"
             )
-        with distributed.alone():
-            self._change(self.rows[gone], self.labels[gone], -1)
+        self._change(self.rows[gone], self.labels[gone], -1)
         self.rows, self.labels, self.ids = self.rows[~gone], self.labels[~gone], self.ids[~gone]
         self._note_classes(self.seen)
         self.before_evaluation()
@@ -372,10 +374,9 @@ class ClosedForm(Learner):
             raise ValueError("keep = 'sums': rows are learned as they are only with keep = 'features'")
         self.add_waiting()
         self.grow(int(labels.max()) + 1 if len(labels) else 0)
-        with distributed.alone():
-            for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
-                self._change(part, own)
-        self._keep(rows, labels, ids)
+        for part, own in zip(rows.split(BLOCK), labels.split(BLOCK), strict=True):
+            self._change(part, own)
+        self._keep(rows.clone(), labels.clone(), ids.clone())
         self._note_classes({*self.seen, *labels.tolist()})
         self.before_evaluation()
 
@@ -413,7 +414,7 @@ class ClosedForm(Learner):
 
 
 def finite(rows: Tensor) -> Tensor:
-    """The rows; raises a `ValueError` if there is one that nothing can be learned from."""
+    """The rows; raises an `UnfitError` if there is one that nothing can be learned from."""
     if not rows.isfinite().all():
-        raise ValueError("a feature of this backbone is not a number, or one that half precision cannot hold")
+        raise UnfitError("a feature of this backbone is not a number, or one that half precision cannot hold")
     return rows

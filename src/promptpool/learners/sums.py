@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from promptpool import distributed
+from promptpool.errors import UnfitError
 from promptpool.learners.head import with_rows
 
 NOTHING = 1e-12  # a variance that is rounding, as a share of the mean square
@@ -49,11 +49,10 @@ class Sums:
         self.counts, self.sums = with_rows(self.counts, class_count), with_rows(self.sums, class_count)
 
     def add(self, rows: Tensor, labels: Tensor, sign: int = 1) -> None:
-        """Add rows [n, width] in double precision, or subtract them with sign -1; ranks add up their parts."""
-        sums = torch.zeros_like(self.sums).index_add_(0, labels, rows)
-        self.counts += sign * distributed.total(torch.bincount(labels, minlength=len(self.counts)))
-        self.sums += sign * distributed.total(sums)
-        self.gram += sign * distributed.total(rows.T @ rows)
+        """Add rows [n, width] in double precision, or subtract them with sign -1."""
+        self.counts += sign * torch.bincount(labels, minlength=len(self.counts))
+        self.sums += sign * torch.zeros_like(self.sums).index_add_(0, labels, rows)
+        self.gram += sign * (rows.T @ rows)
 
     def join(self, other: Sums, sign: int = 1) -> None:
         """Add the sums of other examples, or subtract them with sign -1."""
@@ -115,7 +114,7 @@ class Gaussian:
             floor = self.shrinkage * float(scatter.trace()) / degrees / sums.width
         system = scatter.mul_(self.factor)  # in its place: at ten thousand dimensions a copy takes 800 MB
         system.diagonal().add_(floor)
-        self._cholesky = torch.linalg.cholesky(system)  # of A
+        self._cholesky = factor("shrinkage", self.shrinkage, system)  # of A
         self.weight = torch.cholesky_solve(self.means.T, self._cholesky).T
         self.bias = -(self.weight * self.means).sum(dim=1) / 2
 
@@ -161,7 +160,7 @@ class Gaussian:
         floor = self.shrinkage * float(covariance.trace()) / self.sums.width
         covariance *= 1 - self.shrinkage
         covariance.diagonal().add_(floor if floor > 0 else 1.0)
-        return mean, torch.linalg.cholesky(covariance)
+        return mean, factor("shrinkage", self.shrinkage, covariance)
 
     def leave_one_out(self, rows: Tensor, labels: Tensor) -> Tensor:
         return self._left_out(rows, labels)[0]
@@ -197,7 +196,7 @@ class Ridge:
         self.ridge = choose_ridge(sums.gram, sums.sums, sums.count) if ridge is None else ridge
         system = sums.gram.clone()
         system.diagonal().add_(self.ridge)
-        self._cholesky = torch.linalg.cholesky(system)
+        self._cholesky = factor("ridge", self.ridge, system)
         self.weight = torch.cholesky_solve(sums.sums.T, self._cholesky).T
         self.bias = torch.zeros(len(sums.counts), dtype=torch.float64)
 
@@ -208,6 +207,14 @@ class Ridge:
         own = F.one_hot(labels, len(self.bias))
         scores: Tensor = (rows @ self.weight.T - leverage * own) / (1 - leverage).clamp(min=NOTHING)
         return scores
+
+
+def factor(name: str, value: float, system: Tensor) -> Tensor:
+    """The Cholesky factor of a system that is only as definite as this value makes it."""
+    try:
+        return torch.linalg.cholesky(system)  # type: ignore[no-any-return]
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise UnfitError(f"{name} = {value}: too small for this data, choose a larger one or None") from error
 
 
 def choose_ridge(gram: Tensor, sums: Tensor, count: int) -> float:
