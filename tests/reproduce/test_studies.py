@@ -125,7 +125,8 @@ def test_some_rows_stand_in_a_table_of_other_weights() -> None:
         whole, far = {"train_embedding": False}, {"prompt_length": 5, "start_from": "plain-tokens"}
         one = far | {"prompt_length": 25 if stream == "Split CIFAR-100" else 20}
         learner = {"FT-seq": whole, "Upper bound": whole, "L2P": far, "One prompt": one}.get(method, {})
-        rates = {"Upper bound": 0.01, "L2P": 0.005, "One prompt": 0.005}
+        head = 0.0003 if stream == "Split CIFAR-100" else 0.01
+        rates = {"Upper bound": 0.01, "L2P": 0.002, "One prompt": 0.002, "Masked linear head": head}
         plan = other["plan"] | ({"learning_rate": rates[method]} if method in rates else {})
         changed = {"learner": other["learner"] | learner, "plan": plan}
         assert config == other | {"backbone": {**other["backbone"], "name": config["backbone"]["name"]}} | changed
