@@ -40,7 +40,8 @@ def test_every_study_has_its_place_in_the_docs() -> None:
     marks = {mark for name in TABLES["PAGES"] for mark in re.findall(r"<!-- (\w+) -->", page(name))} - {"end"}
     studies = {*KEPT} - {"table1", "table3", "table4"} | {"streams"}  # those three are one table
     others = {"claims", "summary", "search", "search_again", "recommended", "behind"}
-    others |= {"small", "small_parts", "small_claims", "dinov2", "answers", "comparison", "heads", "speed", "memory", "trials"}
+    others |= {"small", "small_parts", "small_claims", "dinov2", "answers", "comparison", "heads", "speed", "memory"}
+    others |= {"trials", "adapt"}
     assert marks == studies | others
 
 
