@@ -174,7 +174,7 @@ def add(path: Path, line: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_suffix(".lock"), waiting=print):
         places = {key: number for number, key in enumerate(product(STREAMS, NAMES.values()))}
-        lines = [*read(path), line]
+        lines = [*(other for other in read(path) if other[:3] != line[:3]), line]  # two may have asked one run
         write(path, HEADER, sorted(lines, key=lambda each: (places[each[0], each[1]], int(each[2]))))
 
 
